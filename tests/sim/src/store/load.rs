@@ -40,7 +40,7 @@ impl MemoryStore {
         let calling: BTreeSet<_> = calls.iter().map(|call| &call.client).collect();
         let state = State {
             now,
-            semaphore: rows.semaphore.clone(),
+            semaphore: rows.semaphore_with_room(calls),
             policy: limits.map(|limits| limits.policy.clone()),
             groups,
             clients: calling.iter().map(|id| ((*id).clone(), rows.client(id))).collect(),
