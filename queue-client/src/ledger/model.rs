@@ -1,4 +1,5 @@
-//! The ledger against a small holder written from the protocol's rules, over a network that loses, repeats and reorders.
+//! The ledger against a small holder written from the protocol's rules, over a network that loses, repeats and
+//! reorders.
 
 use std::collections::BTreeMap;
 
@@ -296,10 +297,6 @@ proptest! {
         let mut world = World::new(limit);
         steps.iter().for_each(|step| world.step(step));
 
-        // Grants whose delivery was given up come back by their deadline.
-        (0..8).for_each(|at| if world.holder.blocks.values().nth(at).is_some_and(|b| b.claimed == 0) {
-            world.step(&Step::Reclaim(at));
-        });
         world.run_fairly(|world| world.waiting.is_empty());
 
         world.ledger.cancel_all();
