@@ -1,1 +1,3 @@
-//! Placeholder
+//! pgsemaphore: a shared concurrency budget on PostgreSQL.
+
+pub mod embedded;
