@@ -1,1 +1,74 @@
-//! Placeholder
+//! The round: what a holder decides, as a pure function.
+//!
+//! `(State, calls) -> Plan`. [`State`] is what a transaction read of one key, calls are what clients said, and the
+//! [`Plan`] is data: rows to write and answers to give. Authoritative for how permits are counted, granted and
+//! reclaimed. Not authoritative for who waits, when a round starts, or how rows are stored; nothing here has I/O, a
+//! clock, randomness or an iteration order that depends on a hash. [`check`] is a second opinion, written from the
+//! promises and not from this algorithm.
+//!
+//! The steps of a round, in order, are the modules [`reports`](self), `reclaim`, `grants`, `blocked` and `answers`;
+//! [`round`], [`sync`] and [`timer`] put them together. All of them change blocks through `draft` alone, which keeps
+//! counters, batches and free slots in step with the blocks.
+
+mod answers;
+mod batches;
+mod blocked;
+mod call;
+mod check;
+mod draft;
+mod grants;
+mod names;
+mod plan;
+mod reclaim;
+mod reports;
+mod slots;
+mod state;
+
+pub use answers::{Answer, Outcome, Refused, Verdict, VerdictStatus};
+pub use blocked::{BLOCKED_LIFETIME, BlockedEntry, Lacking, Reason};
+pub use call::{Call, Demand, GrantReport};
+pub use check::{Violation, check};
+pub use names::{BlockId, ClientId, DbTime, Group, Micros, Permits, SemaphoreKey, Slot};
+pub use plan::{PendingWrite, Plan, Work};
+pub use state::{Batch, Block, Client, GroupUsage, Kind, Policy, Semaphore, State, Status};
+
+use draft::Draft;
+
+/// Plans a round: numbers it, applies reports, reclaims, grants, and says what stays blocked.
+///
+/// Without a policy nothing is reclaimed or granted and no round is numbered; reports are applied and every call is
+/// refused as [`Refused::NoPolicy`].
+pub fn round(state: &State, calls: &[Call]) -> Plan {
+    let Some(policy) = state.policy.clone() else {
+        let mut plan = sync(state, calls);
+        for answer in &mut plan.answers {
+            if let Outcome::Answered(_) = answer {
+                *answer = Outcome::Refused(Refused::NoPolicy);
+            }
+        }
+        return plan;
+    };
+    let mut draft = Draft::new(state);
+    let admitted = reports::apply(&mut draft, calls);
+    draft.number_round();
+    draft.semaphore.permit_limit = policy.limit;
+    reclaim::reclaim(&mut draft, state);
+    let lacking = grants::allocate(&mut draft, &policy, calls, &admitted);
+    blocked::record(&mut draft, state, calls, &admitted, &lacking);
+    let next_round_at = Some(draft.now + policy.round_period);
+    answers::finish(draft, calls, &admitted, lacking, next_round_at)
+}
+
+/// Plans a batch of syncs: applies reports and answers; nothing is reclaimed, granted or numbered.
+pub fn sync(state: &State, calls: &[Call]) -> Plan {
+    let mut draft = Draft::new(state);
+    let admitted = reports::apply(&mut draft, calls);
+    answers::finish(draft, calls, &admitted, Default::default(), None)
+}
+
+/// Plans what is due without any message: reclaims, answers nobody.
+pub fn timer(state: &State) -> Plan {
+    let mut draft = Draft::new(state);
+    reclaim::reclaim(&mut draft, state);
+    answers::finish(draft, &[], &[], Default::default(), None)
+}

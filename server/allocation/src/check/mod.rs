@@ -1,0 +1,85 @@
+//! A second opinion on a plan, written from the promises P1 to P7 and not from the algorithm.
+//!
+//! Tests run it on every plan, and a holder runs it before COMMIT: on a violation it rolls back, so that a fault of the
+//! algorithm costs availability and never the ceiling. It shares no code with the steps of a round.
+
+mod accounting;
+mod admission;
+mod telling;
+
+use crate::call::Call;
+use crate::plan::{Plan, Work};
+use crate::state::{Block, State};
+use std::fmt;
+
+/// A promise that a plan breaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The promise, as the specification numbers it.
+    pub promise: &'static str,
+    /// What is wrong.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}: {}", self.promise, self.detail)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// Checks a plan for `calls` on `before`.
+///
+/// # Errors
+/// The first promise that the plan breaks.
+pub fn check(work: Work, before: &State, calls: &[Call], plan: &Plan) -> Result<(), Violation> {
+    let case = Case { work, before, calls, plan };
+    accounting::counters_follow_blocks(&case)?;
+    accounting::marks_only_move_forward(&case)?;
+    accounting::nothing_is_freed_without_a_reason(&case)?;
+    accounting::rows_are_not_shared(&case)?;
+    admission::rounds_rise(&case)?;
+    admission::ceilings_hold(&case)?;
+    admission::oldest_is_served_first(&case)?;
+    admission::what_is_due_came_back(&case)?;
+    telling::every_demand_is_explained(&case)?;
+    telling::every_verdict_is_what_is_written(&case)
+}
+
+struct Case<'a> {
+    work: Work,
+    before: &'a State,
+    calls: &'a [Call],
+    plan: &'a Plan,
+}
+
+impl Case<'_> {
+    /// Blocks that the plan makes.
+    fn made(&self) -> impl Iterator<Item = &Block> {
+        let known =
+            |block: &Block| self.before.blocks.get(&block.id.slot).is_some_and(|old| old.id == block.id);
+        self.plan.blocks.values().flatten().filter(move |block| !known(block))
+    }
+
+    /// Blocks that the plan changes, with what becomes of each: `None` where its row is free or another block's.
+    fn changed(&self) -> impl Iterator<Item = (&Block, Option<&Block>)> {
+        self.plan.blocks.iter().filter_map(|(slot, after)| {
+            let old = self.before.blocks.get(slot)?;
+            Some((old, after.as_ref().filter(|new| new.id == old.id)))
+        })
+    }
+
+    /// What a block is after the plan.
+    fn after(&self, block: &Block) -> Option<&Block> {
+        let now = match self.plan.blocks.get(&block.id.slot) {
+            Some(written) => written.as_ref(),
+            None => self.before.blocks.get(&block.id.slot),
+        };
+        now.filter(|now| now.id == block.id)
+    }
+}
+
+fn violated(promise: &'static str, detail: impl Into<String>) -> Result<(), Violation> {
+    Err(Violation { promise, detail: detail.into() })
+}
