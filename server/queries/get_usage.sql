@@ -14,14 +14,20 @@ SELECT
         SELECT coalesce(jsonb_agg(jsonb_build_object(
             'group', g.grp, 'limit', g.permit_limit, 'grants', g.grants, 'leases', g.leases, 'contended', g.contended
         ) ORDER BY g.grp), '[]')
-        FROM (SELECT * FROM pgsemaphore.group_usage AS x WHERE x.key = $1 ORDER BY x.grp LIMIT $2 + 1) AS g
+        FROM (
+            SELECT x.grp, x.permit_limit, x.grants, x.leases, x.contended
+            FROM pgsemaphore.group_usage AS x WHERE x.key = $1 ORDER BY x.grp LIMIT $2 + 1
+        ) AS g
     ) AS groups,
     (
         SELECT coalesce(jsonb_agg(jsonb_build_object(
             'client_id', c.client_id, 'generation', c.generation, 'grants', c.grants, 'leases', c.leases,
             'last_seen_ms_ago', greatest(0, floor(extract(epoch FROM clock_timestamp() - c.last_seen) * 1000)::bigint)
         ) ORDER BY c.client_id), '[]')
-        FROM (SELECT * FROM pgsemaphore.client_usage AS x WHERE x.key = $1 ORDER BY x.client_id LIMIT $2 + 1) AS c
+        FROM (
+            SELECT x.client_id, x.generation, x.grants, x.leases, x.last_seen
+            FROM pgsemaphore.client_usage AS x WHERE x.key = $1 ORDER BY x.client_id LIMIT $2 + 1
+        ) AS c
     ) AS clients,
     (
         SELECT coalesce(jsonb_agg(jsonb_build_object(
@@ -29,7 +35,8 @@ SELECT
             'since_ms_ago', greatest(0, floor(extract(epoch FROM clock_timestamp() - b.since) * 1000)::bigint)
         ) ORDER BY b.since, b.client_id, b.grp), '[]')
         FROM (
-            SELECT * FROM pgsemaphore.blocked AS x WHERE x.key = $1 ORDER BY x.since, x.client_id, x.grp LIMIT $2 + 1
+            SELECT x.client_id, x.grp, x.count, x.reason, x.since
+            FROM pgsemaphore.blocked AS x WHERE x.key = $1 ORDER BY x.since, x.client_id, x.grp LIMIT $2 + 1
         ) AS b
     ) AS blocked
 FROM (SELECT $1::text COLLATE "C" AS key) AS a

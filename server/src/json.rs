@@ -87,9 +87,10 @@ pub(crate) fn fault(place: &str, error: &serde_json::Error) -> Invalid {
     }
     match what {
         "number out of range" => Invalid::field(place, describe(place, "the number is out of range")),
-        "lone leading surrogate in hex escape" | "unexpected end of hex escape" => {
-            Invalid::field(place, describe(place, "the text has half of a surrogate pair, which is no character"))
-        }
+        "lone leading surrogate in hex escape" | "unexpected end of hex escape" => Invalid::field(
+            place,
+            describe(place, "the text has half of a surrogate pair, which is no character"),
+        ),
         _ => Invalid::Json(format!("the body is not JSON: {text}")),
     }
 }

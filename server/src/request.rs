@@ -10,8 +10,12 @@ use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-const RULES: Rules =
-    Rules { lists_of_objects: &["demand", "grants", "leases"], integers_only: false, decimal: "", no_nul: false };
+const RULES: Rules = Rules {
+    lists_of_objects: &["demand", "grants", "leases"],
+    integers_only: false,
+    decimal: "",
+    no_nul: false,
+};
 
 /// Why a body is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -79,7 +83,8 @@ fn message(body: &[u8]) -> Result<Message, Invalid> {
 fn check_lists(message: &Message) -> Result<(), Invalid> {
     let grants = message.grants.as_ref().map_or(0, Vec::len);
     let leases = message.leases.as_ref().map_or(0, Vec::len);
-    let too_many = |field: &str, what: &str| Err(Invalid::field(field, format!("{what} in one message at most")));
+    let too_many =
+        |field: &str, what: &str| Err(Invalid::field(field, format!("{what} in one message at most")));
     if message.demand.len() > DEMAND_MAX {
         return too_many("/demand", &format!("{DEMAND_MAX} entries"));
     }
@@ -89,7 +94,8 @@ fn check_lists(message: &Message) -> Result<(), Invalid> {
     if grants + leases > REPORTS_MAX {
         return too_many("/leases", &format!("{REPORTS_MAX} reports, of grants and leases together,"));
     }
-    let missing = |field: &str| Err(Invalid::field(format!("/{field}"), format!("{field} is required with all: true")));
+    let missing =
+        |field: &str| Err(Invalid::field(format!("/{field}"), format!("{field} is required with all: true")));
     match (&message.grants, &message.leases) {
         (None, _) if message.all => missing("grants"),
         (_, None) if message.all => missing("leases"),

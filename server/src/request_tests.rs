@@ -52,13 +52,30 @@ fn every_number_is_an_integer_in_its_range() {
     for (template, max) in NUMBERS {
         let place = place_of(template);
         for good in [0, 1, max] {
-            let body = with(&template.replace('N', &good.to_string())).replace(r#""w""#, r#""w","process":"p""#);
+            let body =
+                with(&template.replace('N', &good.to_string())).replace(r#""w""#, r#""w","process":"p""#);
             assert!(request(body.as_bytes()).is_ok(), "{body}");
         }
         let over = (max + 1).to_string();
         for bad in [
-            "-1", "-0", "1.0", "1.5", "1e3", "1E0", r#""5""#, "null", "true", "[]", "{}", &over, "9007199254740993",
-            "9223372036854775807", "9223372036854775808", "18446744073709551616", "-9223372036854775809", "1e400",
+            "-1",
+            "-0",
+            "1.0",
+            "1.5",
+            "1e3",
+            "1E0",
+            r#""5""#,
+            "null",
+            "true",
+            "[]",
+            "{}",
+            &over,
+            "9007199254740993",
+            "9223372036854775807",
+            "9223372036854775808",
+            "18446744073709551616",
+            "-9223372036854775809",
+            "1e400",
         ] {
             assert_eq!(fault(&with(&template.replace('N', bad))), place, "{template} {bad}");
         }
@@ -69,7 +86,8 @@ fn every_number_is_an_integer_in_its_range() {
 fn every_text_is_of_its_length_and_without_nul() {
     for (template, place, min, max) in TEXTS {
         let body = |text: &str| template.replace('T', text);
-        for good in ["a".repeat(max), "é".repeat(max / 2), " \u{feff}\u{200f} ".to_owned(), "../x".to_owned()] {
+        for good in ["a".repeat(max), "é".repeat(max / 2), " \u{feff}\u{200f} ".to_owned(), "../x".to_owned()]
+        {
             assert!(request(body(&format!("\"{good}\"")).as_bytes()).is_ok(), "{template} {good}");
         }
         for bad in [
@@ -98,9 +116,20 @@ fn every_text_is_of_its_length_and_without_nul() {
 fn faults_of_grammar_are_invalid_json() {
     let deep = format!(r#"{{"v":1,"client_id":"w","x":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
     for body in [
-        "", " ", "{", "nul", r#"{"v":1,"client_id":"w",}"#, r#"{"v":1,"client_id":"w"}}"#, r#"{"v":1 "client_id":"w"}"#,
-        "\u{feff}{}", r#"{'v':1}"#, r#"{"v":01,"client_id":"w"}"#, r#"{"v":+1,"client_id":"w"}"#,
-        r#"{"v":NaN,"client_id":"w"}"#, "{\"v\":1,\"client_id\":\"a\nb\"}", &deep,
+        "",
+        " ",
+        "{",
+        "nul",
+        r#"{"v":1,"client_id":"w",}"#,
+        r#"{"v":1,"client_id":"w"}}"#,
+        r#"{"v":1 "client_id":"w"}"#,
+        "\u{feff}{}",
+        r#"{'v':1}"#,
+        r#"{"v":01,"client_id":"w"}"#,
+        r#"{"v":+1,"client_id":"w"}"#,
+        r#"{"v":NaN,"client_id":"w"}"#,
+        "{\"v\":1,\"client_id\":\"a\nb\"}",
+        &deep,
     ] {
         assert_eq!(fault(body), "json", "{body:.60}");
     }

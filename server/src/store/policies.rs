@@ -143,7 +143,12 @@ impl Store {
     }
 
     /// Changes the fields in the JSON object `changes` of a policy, which is created if need be.
-    pub async fn merge_policy(&self, pattern: &str, changes: &str, actor: &str) -> Result<Policy, PolicyError> {
+    pub async fn merge_policy(
+        &self,
+        pattern: &str,
+        changes: &str,
+        actor: &str,
+    ) -> Result<Policy, PolicyError> {
         let Json(policy) = sqlx::query_scalar(include_str!("../../queries/merge_policy.sql"))
             .bind(pattern)
             .bind(changes)

@@ -133,7 +133,12 @@ impl Store {
     }
 
     /// Up to `limit` keys that start with `prefix` and come after `after`.
-    pub async fn semaphores(&self, prefix: &str, after: &str, limit: u16) -> Result<SemaphorePage, StoreError> {
+    pub async fn semaphores(
+        &self,
+        prefix: &str,
+        after: &str,
+        limit: u16,
+    ) -> Result<SemaphorePage, StoreError> {
         let mut semaphores: Vec<SemaphoreUsage> =
             sqlx::query_as(include_str!("../../queries/list_semaphores.sql"))
                 .bind(prefix)
@@ -151,7 +156,8 @@ impl Store {
 impl Usage {
     fn finished(mut self) -> Self {
         self.v = queue_wire::VERSION;
-        self.truncated = [self.groups.len(), self.clients.len(), self.blocked.len()].iter().any(|n| *n > LIST_MAX);
+        self.truncated =
+            [self.groups.len(), self.clients.len(), self.blocked.len()].iter().any(|n| *n > LIST_MAX);
         self.groups.truncate(LIST_MAX);
         self.clients.truncate(LIST_MAX);
         self.blocked.truncate(LIST_MAX);
