@@ -39,14 +39,6 @@ pub enum StoreError {
     /// A write did not hit the rows it should: another transaction has them.
     #[error("the key's row was taken by another transaction")]
     Fenced,
-    /// A value was refused by the one validator, in the database.
-    #[error("{detail}")]
-    Invalid {
-        /// The field.
-        field: String,
-        /// What is wrong and what to do.
-        detail: String,
-    },
     /// A plan broke a promise; it was rolled back.
     #[error("a plan broke a promise and was rolled back: {0}")]
     Violation(#[source] Violation),

@@ -8,15 +8,19 @@ mod connect;
 mod error;
 mod keys;
 mod load;
+mod policies;
 mod prepare;
 mod rows;
 mod transaction;
+mod usage;
 
 pub(crate) use apply::apply;
 pub use error::StoreError;
 pub(crate) use load::{Loaded, Missing, Taken, load, take};
+pub use policies::{Policy, PolicyError, PolicyPage};
 pub(crate) use prepare::Prepared;
 pub(crate) use transaction::{Attempt, Body, Step};
+pub use usage::{BlockedUsage, ClientUsage, GroupUsage, SemaphorePage, SemaphoreUsage, Usage};
 
 use pgsemaphore_allocation::SemaphoreKey;
 use sqlx::PgPool;

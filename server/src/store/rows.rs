@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 use sqlx::types::Json;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 pub(super) fn db_time(at: OffsetDateTime) -> DbTime {
     DbTime(i64::try_from(at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX))
@@ -184,7 +183,8 @@ pub(super) struct BlockedJson {
     group: String,
     count: i64,
     reason: String,
-    since: String,
+    /// Microseconds since 1970.
+    since: i64,
 }
 
 impl BlockedJson {
@@ -193,7 +193,7 @@ impl BlockedJson {
             group: entry.lacking.group.as_str().to_owned(),
             count: entry.lacking.count,
             reason: reason_text(entry.lacking.reason).to_owned(),
-            since: timestamp(entry.since).format(&Rfc3339).unwrap_or_default(),
+            since: entry.since.0,
         }
     }
 
@@ -204,9 +204,8 @@ impl BlockedJson {
             "limit" => Reason::Limit,
             _ => return Err(corrupt("reason")),
         };
-        let since = OffsetDateTime::parse(&self.since, &Rfc3339).map_err(|_| corrupt("time"))?;
         let lacking = Lacking { group: Group::new(self.group), count: self.count, reason };
-        Ok(BlockedEntry { lacking, since: db_time(since) })
+        Ok(BlockedEntry { lacking, since: DbTime(self.since) })
     }
 }
 
