@@ -1,4 +1,5 @@
 //! End-to-end tests, against real PostgreSQL clusters and the real binary.
 
 mod embedded;
+mod grants;
 mod kit;

@@ -4,9 +4,11 @@
 //! starts ends with the test.
 
 mod cluster;
+mod holder;
 mod process;
 mod until;
 
 pub use cluster::{Db, private_cluster};
+pub use holder::{InProcess, encode, message, verify};
 pub use process::{Process, Serve};
 pub use until::{HANG, until, until_some, within_reason};
