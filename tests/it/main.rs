@@ -1,1 +1,4 @@
+//! End-to-end tests, against real PostgreSQL clusters and the real binary.
 
+mod embedded;
+mod kit;

@@ -1,1 +1,12 @@
-//! Placeholder
+//! The kit of the end-to-end tests: a database of its own for each test, the real binary as a process, and waiting.
+//!
+//! Nothing here sleeps to be right: [`until`] waits on a condition, ports are free ones, and every process that a test
+//! starts ends with the test.
+
+mod cluster;
+mod process;
+mod until;
+
+pub use cluster::{Db, private_cluster};
+pub use process::{Process, Serve};
+pub use until::{HANG, until, until_some, within_reason};
