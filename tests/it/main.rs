@@ -1,4 +1,6 @@
 //! End-to-end tests, against real PostgreSQL clusters and the real binary.
 
 mod embedded;
+mod input;
 mod kit;
+mod policies;
