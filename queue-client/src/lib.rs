@@ -1,1 +1,71 @@
-//! Placeholder
+//! Permits of a shared concurrency budget, for job queues.
+//!
+//! A *semaphore* is one budget with a name, its key: "account 42 may run 100 jobs at once". Many processes admit work
+//! under it; a *holder* keeps the accounts, in PostgreSQL. This crate is what a job queue embeds: it waits for its share
+//! and turns it into [`Permit`]s, one for each item that runs.
+//!
+//! # Guarantees
+//!
+//! - **Never more than is counted.** An item gets its permit only after the holder has confirmed that the permit is in
+//!   use. However messages are lost, repeated, late or out of order, whoever crashes, and whatever any clock says, the
+//!   holder counts at least the permits that are held here.
+//! - **Nothing is freed twice, nothing is lost.** Reports are cumulative marks that only move forward, said until the
+//!   holder has confirmed them. What was granted and never used comes back by itself.
+//! - **In order.** Within a group of one process, first in, first out. Across processes the holder serves the oldest
+//!   first, by ages measured here, so wrong clocks don't jump the queue.
+//! - **Outages are waited through,** with pauses that grow and jitter. What waiting can't cure fails the waiting
+//!   acquires with an error that says what to do.
+//! - **Dropping is safe.** A dropped acquire loses no permit, a dropped permit is released, on a panic too.
+//!
+//! Not guaranteed: that an item stops. A permit is a contract; let it live as long as the work. A process that dies
+//! holds its claimed permits until an operator, or the policy, declares it dead.
+//!
+//! # Example
+//!
+//! ```no_run
+//! # async fn run_job() {}
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use queue_client::QueueClient;
+//!
+//! let client = QueueClient::builder()
+//!     .url("http://holder-1:7070")
+//!     .url("http://holder-2:7070")
+//!     .build()?;
+//! let account = client.semaphore("account:42");
+//!
+//! for _ in 0..1000 {
+//!     let permit = account.acquire("nightly").await?; // waits while 42's budget is in use
+//!     tokio::spawn(async move {
+//!         run_job().await;
+//!         drop(permit); // released
+//!     });
+//! }
+//!
+//! client.drain().await?; // waits for what runs, gives everything back
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How it works
+//!
+//! One task per key, which lives while anything is waited for or held, talks to a holder. Demand goes out in a *request*
+//! that waits for the key's next round; what it is granted is claimed in a *sync*, one for all that wait; released
+//! permits are reported at once, those that come up meanwhile together. The decisions are made by [`ledger::Ledger`], a
+//! state machine without I/O, clock or randomness; messages go by any [`Transport`], by default [`HttpTransport`].
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod admission;
+mod client;
+mod driver;
+mod error;
+mod http;
+pub mod ledger;
+mod transport;
+
+pub use admission::{Permit, Semaphore};
+pub use client::{Builder, QueueClient};
+pub use error::{AcquireError, BuildError, DrainError};
+pub use http::HttpTransport;
+pub use queue_wire as wire;
+pub use transport::{CallError, Calling, Endpoint, Transport};

@@ -77,8 +77,9 @@ pub(super) async fn put_policy(
     Pattern(pattern): Pattern,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Policy>, ApiError> {
-    let policy = checked(&body)?;
-    Ok(Json(holder.store().put_policy(&pattern, policy, ACTOR).await?))
+    let policy = holder.store().put_policy(&pattern, checked(&body)?, ACTOR).await?;
+    holder.policies_changed();
+    Ok(Json(policy))
 }
 
 /// Delete a policy and its group limits. What is admitted goes on.
@@ -90,6 +91,7 @@ pub(super) async fn delete_policy(
     Pattern(pattern): Pattern,
 ) -> Result<StatusCode, ApiError> {
     holder.store().delete_policy(&pattern).await?;
+    holder.policies_changed();
     Ok(StatusCode::NO_CONTENT)
 }
 

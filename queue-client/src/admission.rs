@@ -1,0 +1,261 @@
+//! Permits for items: who may wait, whose turn it is, and what happens when a permit or a waiter is dropped.
+//!
+//! Authoritative for the hand-over between tasks and the ledger, all of it under one short lock per key. Not
+//! authoritative for whether a permit exists (`ledger`) or for what is sent (`driver.rs`).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use queue_wire::{GROUP_MAX_BYTES, KEY_MAX_BYTES, Problem};
+use tokio::sync::{Notify, oneshot};
+
+use crate::client::Inner;
+use crate::driver;
+use crate::error::{AcquireError, DrainError};
+use crate::ledger::{BlockId, Ledger, Waiter};
+
+/// One shared budget, as this process sees it. Cheap to clone; made by
+/// [`QueueClient::semaphore`](crate::QueueClient::semaphore).
+#[derive(Clone)]
+pub struct Semaphore {
+    shared: Arc<Shared>,
+}
+
+impl Semaphore {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// The semaphore's key.
+    pub fn key(&self) -> &str {
+        &self.shared.key
+    }
+
+    /// Waits for the right to run one item of `group` (0 to 256 bytes; the empty group is a group).
+    ///
+    /// Waiters of a group are served first in, first out; groups don't wait for each other. Across processes the holder
+    /// serves the oldest first. The permit is given only after the holder has confirmed that it is in use, so items that
+    /// run never exceed what the holder counts. Outages, overload and restarts of holders are waited through, with
+    /// retries that back off.
+    ///
+    /// Must be called within a Tokio runtime, which has to live on for what was acquired to be reported.
+    ///
+    /// # Errors
+    ///
+    /// What waiting does not cure; see [`AcquireError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: when the future is dropped its place in the queue is given up, and a permit that was already on its
+    /// way goes to the group's next waiter, or back to the holder.
+    pub async fn acquire(&self, group: &str) -> Result<Permit, AcquireError> {
+        let mut place = Place::take(&self.shared, group)?;
+        let block = (&mut place.turn).await.unwrap_or(Err(AcquireError::Draining))?;
+        place.waiter = None;
+        Ok(self.permit(group, block))
+    }
+
+    /// A permit for one item of `group` that this process can give at once: confirmed by the holder, and needed by no
+    /// waiter any more. Mostly there is none: no I/O is done and no demand is stated, so this alone never brings one.
+    pub fn try_acquire(&self, group: &str) -> Option<Permit> {
+        let mut state = self.shared.state();
+        let block = if state.stopped.is_none() { state.ledger.try_draw(group) } else { None };
+        drop(state);
+        block.map(|block| self.permit(group, block))
+    }
+
+    fn permit(&self, group: &str, block: BlockId) -> Permit {
+        Permit { shared: self.shared.clone(), group: group.to_owned(), block }
+    }
+}
+
+impl std::fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Semaphore").field("key", &self.key()).finish_non_exhaustive()
+    }
+}
+
+/// The right to run one item, until it is dropped.
+///
+/// Dropping it, by a panic too, releases it: no blocking, the report goes out in the background. Let it live as long as
+/// the item does anything that the budget is there to bound.
+#[must_use = "a permit that is dropped is released at once"]
+pub struct Permit {
+    shared: Arc<Shared>,
+    group: String,
+    block: BlockId,
+}
+
+impl Permit {
+    /// The semaphore's key.
+    pub fn key(&self) -> &str {
+        &self.shared.key
+    }
+
+    /// The item's group.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.shared.state().ledger.release(&self.block);
+        self.shared.wake.notify_one();
+    }
+}
+
+impl std::fmt::Debug for Permit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Permit").field("key", &self.key()).field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+/// A waiter's place; dropped with a waiter in it, it is given up.
+struct Place<'a> {
+    shared: &'a Shared,
+    waiter: Option<Waiter>,
+    turn: oneshot::Receiver<Result<BlockId, AcquireError>>,
+}
+
+impl<'a> Place<'a> {
+    fn take(shared: &'a Arc<Shared>, group: &str) -> Result<Self, AcquireError> {
+        check("key", &shared.key, 1, KEY_MAX_BYTES)?;
+        check("group", group, 0, GROUP_MAX_BYTES)?;
+        let mut state = shared.state();
+        if let Some(stopped) = &state.stopped {
+            return Err(stopped.clone());
+        }
+        let waiter = state.ledger.enqueue(group, shared.now_ms());
+        let (sender, turn) = oneshot::channel();
+        state.waiting.insert(waiter.clone(), sender);
+        state.hand_out();
+        if !state.driven {
+            state.driven = true;
+            tokio::spawn(driver::drive(shared.clone()));
+        }
+        drop(state);
+        shared.wake.notify_one();
+        Ok(Self { shared, waiter: Some(waiter), turn })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Some(waiter) = self.waiter.take() else { return };
+        let mut state = self.shared.state();
+        if state.waiting.remove(&waiter).is_some() {
+            state.ledger.cancel(&waiter);
+        } else if let Ok(Ok(block)) = self.turn.try_recv() {
+            state.ledger.put_back(&block);
+            state.hand_out();
+        }
+        drop(state);
+        self.shared.wake.notify_one();
+    }
+}
+
+fn check(part: &'static str, name: &str, min: usize, max: usize) -> Result<(), AcquireError> {
+    queue_wire::check_text(name, min, max).map_err(|why| AcquireError::InvalidName { part, why })
+}
+
+/// What the handles, permits and waiters of one key share with its driver.
+pub(crate) struct Shared {
+    pub(crate) key: String,
+    pub(crate) client: Arc<Inner>,
+    state: Mutex<State>,
+    /// The driver has something to look at.
+    pub(crate) wake: Notify,
+    /// The driver has looked.
+    pub(crate) progress: Notify,
+}
+
+pub(crate) struct State {
+    pub(crate) ledger: Ledger,
+    pub(crate) waiting: BTreeMap<Waiter, oneshot::Sender<Result<BlockId, AcquireError>>>,
+    /// Why nothing is given any more.
+    pub(crate) stopped: Option<AcquireError>,
+    /// What the holder refused last, until it answers again.
+    pub(crate) refused: Option<Box<Problem>>,
+    /// A driver task runs. It ends when the ledger is settled.
+    pub(crate) driven: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        key: String,
+        client: Arc<Inner>,
+        last_call: u64,
+        stopped: Option<AcquireError>,
+    ) -> Self {
+        let ledger = Ledger::new(client.identity.clone(), last_call);
+        let state = State { ledger, waiting: BTreeMap::new(), stopped, refused: None, driven: false };
+        Self { key, client, state: Mutex::new(state), wake: Notify::new(), progress: Notify::new() }
+    }
+
+    /// Held for a few operations in memory, never across an await.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::try_from(self.client.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Gives nothing any more, for `reason`.
+    pub(crate) fn stop(&self, reason: &AcquireError) {
+        let mut state = self.state();
+        state.fail_waiting(reason);
+        state.refused = None;
+        state.stopped.get_or_insert_with(|| reason.clone());
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Waits until the holder has confirmed that nothing counts.
+    pub(crate) async fn settled(&self) -> Result<(), DrainError> {
+        loop {
+            let progress = self.progress.notified();
+            tokio::pin!(progress);
+            progress.as_mut().enable();
+            {
+                let state = self.state();
+                if state.ledger.is_settled() {
+                    return Ok(());
+                }
+                if let (0, Some(problem)) = (state.ledger.running(), &state.refused) {
+                    return Err(DrainError { key: self.key.clone(), problem: problem.clone() });
+                }
+            }
+            progress.await;
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let last_call = self.state().ledger.last_call();
+        self.client.forget(&self.key, last_call);
+    }
+}
+
+impl State {
+    /// Tells waiters whose turn has come.
+    pub(crate) fn hand_out(&mut self) {
+        for served in self.ledger.served() {
+            let sender = self.waiting.remove(&served.waiter);
+            let block = served.block.clone();
+            if sender.is_none_or(|sender| sender.send(Ok(block)).is_err()) {
+                self.ledger.put_back(&served.block);
+            }
+        }
+    }
+
+    pub(crate) fn fail_waiting(&mut self, reason: &AcquireError) {
+        self.ledger.cancel_all();
+        for (_, sender) in std::mem::take(&mut self.waiting) {
+            // A waiter that has just gone needs no reason.
+            let _ = sender.send(Err(reason.clone()));
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The loop of one key: sends what the ledger wants to say, tells it how each call ended.
+//!
+//! Authoritative for pauses: how long after a failure, and how long before blocked demand is stated again, both with
+//! jitter so that many clients don't speak at once. Not authoritative for what is said. When a call fails it is said
+//! again, without end; what repeating can't cure fails the waiters. The task ends when there is nothing to report.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use queue_wire::Reply;
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+use crate::admission::{Shared, State};
+use crate::error::AcquireError;
+use crate::ledger::Call;
+use crate::transport::{CallError, Endpoint};
+
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Blocked demand is not stated again sooner than this, however soon the next round may start.
+const ASK_AGAIN_MIN_MS: u64 = 250;
+/// A request and the one that supersedes it. When there is more, the oldest is given up.
+const REQUESTS_MAX: usize = 2;
+
+/// Runs until the ledger is settled.
+pub(crate) async fn drive(shared: Arc<Shared>) {
+    let mut driver = Driver {
+        shared,
+        calls: JoinSet::new(),
+        under_way: BTreeMap::new(),
+        retry_request: backoff(),
+        retry_sync: backoff(),
+    };
+    while let Some(wake_at) = driver.speak() {
+        let shared = driver.shared.clone();
+        let pause = async {
+            match wake_at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(ended) = driver.calls.join_next_with_id() => driver.ended(ended),
+            () = shared.wake.notified() => {}
+            () = pause => {}
+        }
+    }
+}
+
+struct Driver {
+    shared: Arc<Shared>,
+    calls: JoinSet<Result<Reply, CallError>>,
+    under_way: BTreeMap<u64, (Endpoint, AbortHandle)>,
+    retry_request: ExponentialBackoff,
+    retry_sync: ExponentialBackoff,
+}
+
+impl Driver {
+    /// Sends what there is to send, and says when to look again: `Some(None)` after the next event, `None` never.
+    fn speak(&mut self) -> Option<Option<Instant>> {
+        let shared = self.shared.clone();
+        let mut state = shared.state();
+        while let Some(call) = state.ledger.next_call(shared.now_ms()) {
+            self.send(call);
+            if let Some(oldest) = self.one_request_too_many() {
+                state.ledger.failed(oldest, 0);
+            }
+        }
+        shared.progress.notify_waiters();
+        if state.ledger.is_settled() && state.waiting.is_empty() {
+            state.driven = false;
+            return None;
+        }
+        Some(state.ledger.wake_at().map(|at| shared.client.started + Duration::from_millis(at)))
+    }
+
+    fn send(&mut self, call: Call) {
+        let shared = self.shared.clone();
+        let Call { number, endpoint, message } = call;
+        let task = async move { shared.client.transport.call(&shared.key, endpoint, &message).await };
+        self.under_way.insert(number, (endpoint, self.calls.spawn(task)));
+    }
+
+    fn one_request_too_many(&mut self) -> Option<u64> {
+        let mut requests = self.under_way.iter().filter(|(_, (endpoint, _))| *endpoint == Endpoint::Request);
+        let (&oldest, (_, task)) = requests.next()?;
+        if requests.count() < REQUESTS_MAX {
+            return None;
+        }
+        task.abort();
+        self.under_way.remove(&oldest);
+        Some(oldest)
+    }
+
+    fn ended(&mut self, ended: Result<(Id, Result<Reply, CallError>), JoinError>) {
+        let (id, result) = match ended {
+            Ok(ended) => ended,
+            Err(panicked) => (panicked.id(), Err(CallError::Unreachable(Box::new(panicked)))),
+        };
+        // One that was given up is not there any more.
+        let Some(number) =
+            self.under_way.iter().find_map(|(number, (_, task))| (task.id() == id).then_some(*number))
+        else {
+            return;
+        };
+        let Some((endpoint, _)) = self.under_way.remove(&number) else { return };
+        let shared = self.shared.clone();
+        let mut state = shared.state();
+        match result {
+            Ok(reply) => self.replied(&mut state, number, endpoint, &reply),
+            Err(error) => {
+                let pause = self.pause(endpoint, &error);
+                let retry_at = shared.now_ms() + millis(pause);
+                self.failed(&mut state, number, endpoint, retry_at, error);
+            }
+        }
+        state.hand_out();
+    }
+
+    fn replied(&mut self, state: &mut State, number: u64, endpoint: Endpoint, reply: &Reply) {
+        *self.retry(endpoint) = backoff();
+        state.refused = None;
+        let ask_again_in =
+            reply.next_request_in_ms.max(ASK_AGAIN_MIN_MS) + rand::random_range(0..ASK_AGAIN_MIN_MS);
+        let lost = state.ledger.replied(number, reply, self.shared.now_ms().saturating_add(ask_again_in));
+        if lost > 0 {
+            tracing::warn!(
+                key = self.shared.key,
+                items = lost,
+                "the holder no longer counts items that still run"
+            );
+        }
+    }
+
+    fn failed(
+        &mut self,
+        state: &mut State,
+        number: u64,
+        endpoint: Endpoint,
+        retry_at: u64,
+        error: CallError,
+    ) {
+        let key = self.shared.key.as_str();
+        if !matches!(error, CallError::Superseded) {
+            let source = error.source().map(chain);
+            tracing::warn!(key, %endpoint, %error, source, "a call to the holder failed");
+        }
+        match error {
+            CallError::NotFound(_) if endpoint == Endpoint::Sync => state.ledger.forgotten(number),
+            CallError::NotFound(_) => {
+                state.ledger.refused(number, retry_at);
+                state.fail_waiting(&AcquireError::SemaphoreNotFound { key: key.to_owned() });
+            }
+            CallError::Refused(problem) => {
+                state.ledger.refused(number, retry_at);
+                state.fail_waiting(&AcquireError::Refused(problem.clone()));
+                state.refused = Some(problem);
+            }
+            CallError::Fenced { generation } => {
+                let reason = AcquireError::Fenced { generation };
+                state.fail_waiting(&reason);
+                state.ledger.fence();
+                state.stopped = Some(reason);
+            }
+            CallError::Superseded | CallError::RetryLater { .. } | CallError::Unreachable(_) => {
+                state.ledger.failed(number, retry_at);
+            }
+        }
+    }
+
+    /// How long calls of this kind pause: longer with each failure, at least as long as the holder asks for.
+    fn pause(&mut self, endpoint: Endpoint, error: &CallError) -> Duration {
+        if matches!(error, CallError::Superseded) {
+            return RETRY_MIN; // matters only if it was not our own newer call
+        }
+        let backoff = self.retry(endpoint).next().unwrap_or(RETRY_MAX);
+        match error {
+            CallError::RetryLater { after: Some(after), .. } => backoff.max(*after + backoff / 2),
+            _ => backoff,
+        }
+    }
+
+    fn retry(&mut self, endpoint: Endpoint) -> &mut ExponentialBackoff {
+        match endpoint {
+            Endpoint::Request => &mut self.retry_request,
+            Endpoint::Sync => &mut self.retry_sync,
+        }
+    }
+}
+
+fn backoff() -> ExponentialBackoff {
+    let builder = ExponentialBuilder::default().with_min_delay(RETRY_MIN).with_max_delay(RETRY_MAX);
+    builder.without_max_times().with_jitter().build()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let sources = std::iter::successors(error.source(), |&error| error.source());
+    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
+}

@@ -1,0 +1,81 @@
+//! What can go wrong, for the application. Outages are not here: the client waits through them.
+
+use queue_wire::Problem;
+
+/// Why [`acquire`](crate::Semaphore::acquire) gave no permit. Each says what to do; none passes by itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// No policy covers the key.
+    #[error(
+        "no policy covers the semaphore {key:?}: create one whose pattern matches it, then acquire again"
+    )]
+    SemaphoreNotFound {
+        /// The semaphore's key.
+        key: String,
+    },
+    /// The holder will not accept this client's calls, for instance because its token is wrong or lacks the scope.
+    #[error("the holder refused ({} {}): {}; correct it, then acquire again", .0.status, .0.title, .0.detail)]
+    Refused(Box<Problem>),
+    /// The holder has shut this client out: an operator declared it dead, or another process uses its `client_id`.
+    /// Items that run on its permits are not counted any more.
+    #[error(
+        "the holder has shut this client out, its permits are not counted any more: \
+         let what runs end, then build a client with a new client_id"
+    )]
+    Fenced {
+        /// The lowest generation that the holder admits under this `client_id`.
+        generation: Option<u64>,
+    },
+    /// The client drains or has drained.
+    #[error("the client is draining: it gives no more permits; build a new one to go on")]
+    Draining,
+    /// The key or the group can't be a name.
+    #[error("the {part} {why}: use another one")]
+    InvalidName {
+        /// `key` or `group`.
+        part: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Why [`drain`](crate::QueueClient::drain) could not give everything back.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the holder refused the last reports of {key:?} ({} {}): {}; \
+         correct it and drain again, or let an operator settle the client", .problem.status, .problem.title, .problem.detail)]
+pub struct DrainError {
+    /// The semaphore whose permits may still be counted.
+    pub key: String,
+    /// What the holder said.
+    pub problem: Box<Problem>,
+}
+
+/// Why [`Builder::build`](crate::Builder::build) made no client.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Neither a URL nor a transport was given.
+    #[error("no holder to talk to: give at least one url, or a transport")]
+    NoHolder,
+    /// A URL is not an absolute http or https URL.
+    #[error("{url:?} is not the URL of a holder, such as http://127.0.0.1:7070: {why}")]
+    InvalidUrl {
+        /// The URL as given.
+        url: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The client_id can't be one.
+    #[error("the client_id {0}")]
+    InvalidClientId(String),
+    /// The token has characters that no HTTP header may have.
+    #[error("the token can't be sent in an HTTP header")]
+    InvalidToken,
+    /// The system's root certificates could not be loaded.
+    #[error("TLS can't be set up")]
+    Tls(#[source] rustls::Error),
+    /// The HTTP client could not be made.
+    #[error("the HTTP client can't be set up")]
+    Http(#[source] reqwest::Error),
+}

@@ -1,0 +1,189 @@
+//! The default transport: JSON over HTTP to any of several holders.
+//!
+//! Authoritative for how statuses become [`CallError`]s and for which holder is asked. All holders share one database,
+//! so any of them can answer. The one that answered last is asked first. A call goes on to the next one only when a
+//! holder surely did nothing with it (no connection, or 503); after a timeout the next call starts with another holder.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use queue_wire::{Code, Message, Problem, Reply};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Response, StatusCode, Url};
+
+use crate::error::BuildError;
+use crate::transport::{CallError, Calling, Endpoint, Transport};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
+/// A round waits up to 60 s, and a busy holder somewhat longer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
+/// All that RFC 3986 doesn't call unreserved, `/` included: a key is one path segment.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Talks to holders over HTTP/1.1 or HTTP/2, with TLS for `https` URLs by the system's root certificates.
+#[derive(Debug)]
+pub struct HttpTransport {
+    http: reqwest::Client,
+    /// Without a slash at the end.
+    holders: Vec<String>,
+    first: AtomicUsize,
+}
+
+impl HttpTransport {
+    /// A transport to the holders at `urls`, each `http://HOST:PORT` or `https://HOST`, with or without a path before
+    /// the protocol's own; `token` goes into each call's `Authorization: Bearer` header.
+    ///
+    /// # Errors
+    ///
+    /// A URL or the token is malformed, there is no URL, or an `https` URL is given and the system has no usable root
+    /// certificates.
+    pub fn new<U: AsRef<str>>(urls: &[U], token: Option<&str>) -> Result<Self, BuildError> {
+        let holders = urls.iter().map(|url| holder(url.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        if holders.is_empty() {
+            return Err(BuildError::NoHolder);
+        }
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token {
+            let bearer = HeaderValue::try_from(format!("Bearer {token}"));
+            let mut bearer = bearer.map_err(|_| BuildError::InvalidToken)?;
+            bearer.set_sensitive(true);
+            headers.insert(AUTHORIZATION, bearer);
+        }
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls(holders.iter().any(|url| url.starts_with("https:")))?)
+            .default_headers(headers)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(BuildError::Http)?;
+        Ok(Self { http, holders, first: AtomicUsize::new(0) })
+    }
+
+    async fn send(
+        &self,
+        holder: &str,
+        key: &str,
+        endpoint: Endpoint,
+        message: &Message,
+    ) -> Result<Reply, CallError> {
+        let timeout = match endpoint {
+            Endpoint::Request => REQUEST_TIMEOUT,
+            Endpoint::Sync => SYNC_TIMEOUT,
+        };
+        let url = format!("{holder}/v1/semaphores/{}/{endpoint}", utf8_percent_encode(key, RESERVED));
+        let response =
+            self.http.post(url).timeout(timeout).json(message).send().await.map_err(unreachable)?;
+        if response.status() != StatusCode::OK {
+            return Err(refusal(response).await);
+        }
+        response.json().await.map_err(unreachable)
+    }
+
+    async fn send_to_any(
+        &self,
+        key: &str,
+        endpoint: Endpoint,
+        message: &Message,
+    ) -> Result<Reply, CallError> {
+        let mut left = self.holders.len();
+        loop {
+            let at = self.first.load(Ordering::Relaxed);
+            let result = self.send(&self.holders[at], key, endpoint, message).await;
+            left -= 1;
+            let Err(error) = result else { return result };
+            let elsewhere = match &error {
+                CallError::Unreachable(source) => did_not_connect(source.as_ref()),
+                CallError::RetryLater { .. } => true,
+                _ => return Err(error),
+            };
+            let next = (at + 1) % self.holders.len();
+            // Another call may have moved on already: then its choice stands.
+            let _ = self.first.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
+            if left == 0 || !elsewhere {
+                return Err(error);
+            }
+        }
+    }
+}
+
+impl Transport for HttpTransport {
+    fn call<'a>(&'a self, key: &'a str, endpoint: Endpoint, message: &'a Message) -> Calling<'a> {
+        Box::pin(self.send_to_any(key, endpoint, message))
+    }
+}
+
+fn holder(url: &str) -> Result<String, BuildError> {
+    let invalid = |why: &str| BuildError::InvalidUrl { url: url.to_owned(), why: why.to_owned() };
+    let parsed = Url::parse(url).map_err(|error| invalid(&error.to_string()))?;
+    match parsed.scheme() {
+        "http" | "https" => {}
+        _ => return Err(invalid("its scheme must be http or https")),
+    }
+    if parsed.query().is_some() || parsed.fragment().is_some() {
+        return Err(invalid("it must have neither query nor fragment"));
+    }
+    Ok(parsed.as_str().trim_end_matches('/').to_owned())
+}
+
+/// TLS with a provider of its own: the process's default one is left to the application.
+fn tls(used: bool) -> Result<rustls::ClientConfig, BuildError> {
+    use rustls_platform_verifier::BuilderVerifierExt;
+
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(BuildError::Tls)?;
+    let mut config = if used {
+        config.with_platform_verifier().map_err(BuildError::Tls)?.with_no_client_auth()
+    } else {
+        config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn unreachable(error: reqwest::Error) -> CallError {
+    CallError::Unreachable(Box::new(error))
+}
+
+fn did_not_connect(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    error.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_connect)
+}
+
+async fn refusal(response: Response) -> CallError {
+    let status = response.status();
+    let after = response.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
+    let problem = response.json::<Problem>().await.unwrap_or_else(|_| Problem {
+        kind: "about:blank".to_owned(),
+        title: status.canonical_reason().unwrap_or("Unknown").to_owned(),
+        status: status.as_u16(),
+        code: Code::Other,
+        detail: "the answer is not one of a holder: is the URL right?".to_owned(),
+        field: None,
+        generation: None,
+        request_id: None,
+    });
+    classify(status, after.map(Duration::from_secs), problem)
+}
+
+fn classify(status: StatusCode, after: Option<Duration>, problem: Problem) -> CallError {
+    match (status, problem.code) {
+        (StatusCode::NOT_FOUND, Code::SemaphoreNotFound) => CallError::NotFound(Box::new(problem)),
+        (StatusCode::CONFLICT, Code::Superseded) => CallError::Superseded,
+        (StatusCode::CONFLICT, Code::ClientFenced) => CallError::Fenced { generation: problem.generation },
+        (StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, _) => {
+            CallError::RetryLater { after, detail: problem.detail }
+        }
+        _ if status.is_client_error() && status != StatusCode::CONFLICT => {
+            CallError::Refused(Box::new(problem))
+        }
+        _ => CallError::RetryLater { after, detail: format!("{status}: {}", problem.detail) },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,363 @@
+//! What one process holds of one semaphore, and when it has something to say: a pure state machine.
+//!
+//! Authoritative for blocks, their marks, who waits, and which permits may be used. It has no I/O, no clock, no
+//! randomness: events go in with the time in milliseconds of any one monotonic clock, and calls to send and waiters that
+//! are served come out, the same for the same events. Every answer may be lost, late, repeated or out of order.
+//!
+//! Events: [`enqueue`](Ledger::enqueue), [`cancel`](Ledger::cancel), [`try_draw`](Ledger::try_draw),
+//! [`release`](Ledger::release), [`put_back`](Ledger::put_back), and for every call that was sent one of
+//! [`replied`](Ledger::replied), [`failed`](Ledger::failed), [`refused`](Ledger::refused).
+//! After any of them, ask [`served`](Ledger::served) for waiters that got a permit and [`next_call`](Ledger::next_call),
+//! until it has none, for what to send; with no event, ask again at [`wake_at`](Ledger::wake_at).
+
+mod grant;
+mod queue;
+mod speak;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use queue_wire::{GrantVerdict, Reply, Status};
+
+use crate::transport::Endpoint;
+use grant::Grant;
+use queue::Queue;
+pub use speak::{Call, SUPERSEDE_AFTER_MS};
+use speak::{HEARTBEAT_MIN_MS, Lane};
+
+/// Who speaks: the same for every key of a process.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The job-queue process, new for each start.
+    pub client_id: String,
+    /// Random per process start; calls supersede each other within it.
+    pub process: String,
+}
+
+/// The holder's name for a block.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BlockId(Arc<str>);
+
+impl BlockId {
+    /// The id as it travels.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A place in a group's queue.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Waiter {
+    group: String,
+    number: u64,
+}
+
+/// A waiter whose turn has come, and the block its permit is of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// Who.
+    pub waiter: Waiter,
+    /// The block; the permit goes back to it by [`Ledger::release`] or [`Ledger::put_back`].
+    pub block: BlockId,
+}
+
+/// The ledger of one key. See the [module](self) for how it is driven.
+#[derive(Debug)]
+pub struct Ledger {
+    identity: Identity,
+    grants: BTreeMap<BlockId, Grant>,
+    queues: BTreeMap<String, Queue>,
+    served: Vec<Served>,
+    last_waiter: u64,
+    /// Permits with an item, those of settled blocks included.
+    running: u64,
+
+    /// Blocks with something to report, groups with more demand than permits, groups with more permits than demand.
+    due: BTreeSet<BlockId>,
+    lacking: BTreeSet<String>,
+    excess: BTreeSet<String>,
+
+    /// The highest round heard.
+    seen: u64,
+    last_call: u64,
+    request: Lane,
+    sync: Lane,
+    /// Demand has changed since the last request.
+    news: bool,
+    /// The holder may still list demand of this client.
+    stated: bool,
+    /// Blocked demand, without news, asks again at this time.
+    ask_again_at: u64,
+    /// A call ended without an answer: one of this number or later has to be answered.
+    unanswered: Option<u64>,
+    /// When a client that holds something has to be heard again.
+    heartbeat_at: Option<u64>,
+    fenced: bool,
+}
+
+impl Ledger {
+    /// An empty ledger whose calls are numbered from `last_call` + 1.
+    pub fn new(identity: Identity, last_call: u64) -> Self {
+        Self {
+            identity,
+            grants: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            served: Vec::new(),
+            last_waiter: 0,
+            running: 0,
+            due: BTreeSet::new(),
+            lacking: BTreeSet::new(),
+            excess: BTreeSet::new(),
+            seen: 0,
+            last_call,
+            request: Lane::default(),
+            sync: Lane::default(),
+            news: false,
+            stated: false,
+            ask_again_at: 0,
+            unanswered: None,
+            heartbeat_at: None,
+            fenced: false,
+        }
+    }
+
+    /// An item of `group` waits from now on, behind those that wait already.
+    pub fn enqueue(&mut self, group: &str, now_ms: u64) -> Waiter {
+        self.last_waiter += 1;
+        let waiter = Waiter { group: group.to_owned(), number: self.last_waiter };
+        self.noting_demand(group, |ledger| {
+            ledger.queue(group, |queue| queue.waiters.insert(waiter.number, now_ms));
+            ledger.serve(group);
+        });
+        waiter
+    }
+
+    /// A waiter that was not served waits no longer.
+    pub fn cancel(&mut self, waiter: &Waiter) {
+        let lacked = self.lack(&waiter.group);
+        self.queue(&waiter.group, |queue| queue.waiters.remove(&waiter.number));
+        self.news |= self.lack(&waiter.group) != lacked;
+    }
+
+    /// Nobody waits any longer.
+    pub fn cancel_all(&mut self) {
+        self.news |= !self.lacking.is_empty();
+        let groups: Vec<String> = self.queues.keys().cloned().collect();
+        groups.iter().for_each(|group| self.queue(group, |queue| queue.waiters.clear()));
+    }
+
+    /// A confirmed permit that nobody waits for, if there is one.
+    pub fn try_draw(&mut self, group: &str) -> Option<BlockId> {
+        let block = self.queues.get(group)?.spare()?.clone();
+        self.take(&block);
+        Some(block)
+    }
+
+    /// The item that ran on a permit of `block` has ended.
+    pub fn release(&mut self, block: &BlockId) {
+        self.running -= 1;
+        self.update(block, Grant::release);
+    }
+
+    /// A permit of `block` was handed out and not used: it goes to the group's next waiter, or to the holder.
+    pub fn put_back(&mut self, block: &BlockId) {
+        self.running -= 1;
+        self.update(block, Grant::put_back);
+        if let Some(group) = self.grants.get(block).map(|grant| grant.group.clone()) {
+            self.serve(&group);
+        }
+    }
+
+    /// The waiters served since the last time, in the order they were served.
+    pub fn served(&mut self) -> Vec<Served> {
+        std::mem::take(&mut self.served)
+    }
+
+    /// Takes in the 200 to call `number`, whenever and however often it comes. `ask_again_at_ms` is when demand that
+    /// stays blocked is stated again, if nothing changes before. Returns how many running items had a permit of a block
+    /// that the holder doesn't count any more; 0 unless somebody declared this client dead.
+    pub fn replied(&mut self, number: u64, reply: &Reply, ask_again_at_ms: u64) -> u64 {
+        if self.fenced {
+            return 0;
+        }
+        let lost = reply.grants.iter().map(|verdict| self.hear(verdict)).sum();
+        self.seen = self.seen.max(reply.round);
+        if self.unanswered.is_some_and(|first| number >= first) {
+            self.unanswered = None;
+        }
+        if let Some((endpoint, sent_at)) = self.end(number) {
+            self.heartbeat_at =
+                reply.report_within_ms.map(|within| sent_at.saturating_add(within.max(HEARTBEAT_MIN_MS)));
+            if endpoint == Endpoint::Request {
+                self.stated = !reply.blocked.is_empty();
+                self.ask_again_at = ask_again_at_ms;
+            }
+        }
+        lost
+    }
+
+    /// Call `number` ended without an answer, and may have been carried out or may still be. What it was for is said
+    /// again, not before `retry_at_ms`.
+    pub fn failed(&mut self, number: u64, retry_at_ms: u64) {
+        self.retry(number, retry_at_ms);
+        let covered_by = self.request.in_flight.map(|(later, _)| later).filter(|&later| later > number);
+        let next = covered_by.unwrap_or(self.last_call + 1);
+        self.unanswered = Some(self.unanswered.map_or(next, |first| first.max(next)));
+    }
+
+    /// Call `number` was refused, so it had no effect but that of its reports.
+    pub fn refused(&mut self, number: u64, retry_at_ms: u64) {
+        self.retry(number, retry_at_ms);
+        self.stated = false;
+    }
+
+    /// Call `number` was answered that the holder knows neither the key nor a block of it.
+    pub fn forgotten(&mut self, number: u64) {
+        self.refused(number, 0);
+        self.forget();
+    }
+
+    /// The holder has shut this process out: nothing more is said, drawn or waited for.
+    pub fn fence(&mut self) {
+        self.cancel_all();
+        self.forget();
+        (self.request.in_flight, self.sync.in_flight) = (None, None);
+        (self.stated, self.fenced) = (false, true);
+    }
+
+    /// Nobody waits, nothing runs, nothing of this client counts, and the holder needs to hear nothing.
+    pub fn is_settled(&self) -> bool {
+        let said = self.unanswered.is_none() && !self.stated;
+        let idle = self.request.in_flight.is_none() && self.sync.in_flight.is_none();
+        self.running == 0 && self.grants.is_empty() && self.queues.is_empty() && said && idle
+    }
+
+    /// Items that run on permits of this ledger, and permits on their way to a waiter.
+    pub fn running(&self) -> u64 {
+        self.running
+    }
+
+    /// The same for each open block.
+    pub fn running_by_block(&self) -> impl Iterator<Item = (&BlockId, u64)> {
+        self.grants.iter().map(|(id, grant)| (id, grant.running()))
+    }
+
+    /// The number of the last call.
+    pub fn last_call(&self) -> u64 {
+        self.last_call
+    }
+
+    fn forget(&mut self) {
+        self.unanswered = None;
+        let gone: Vec<BlockId> = self.grants.keys().cloned().collect();
+        gone.into_iter().for_each(|id| self.set(id, None));
+    }
+
+    fn hear(&mut self, verdict: &GrantVerdict) -> u64 {
+        let id = BlockId(verdict.id.as_str().into());
+        let Some(before) = self.grants.get(&id) else {
+            let new = verdict.round.is_some_and(|round| round > self.seen);
+            let open = matches!(verdict.status, Status::Active | Status::Expired);
+            if let Some(grant) = (new && open).then(|| Grant::taken_up(verdict)).flatten() {
+                self.put(id, grant);
+            }
+            return 0;
+        };
+        let (was_due, running) = (before.due(), before.running());
+        let mut grant = before.clone();
+        let open = grant.hear(verdict);
+        if !open || (was_due && !grant.due()) {
+            // Capacity may have come back with it.
+            self.ask_again_at = 0;
+        }
+        let group = grant.group.clone();
+        self.noting_demand(&group, |ledger| if open { ledger.put(id, grant) } else { ledger.set(id, None) });
+        if open { 0 } else { running }
+    }
+
+    fn put(&mut self, id: BlockId, grant: Grant) {
+        let group = grant.group.clone();
+        self.set(id, Some(grant));
+        self.serve(&group);
+    }
+
+    /// Hands confirmed permits that nobody uses to the group's waiters.
+    fn serve(&mut self, group: &str) {
+        while let Some(queue) = self.queues.get(group)
+            && let Some((&number, _)) = queue.waiters.first_key_value()
+            && let Some(block) = queue.spare().cloned()
+        {
+            self.queue(group, |queue| queue.waiters.remove(&number));
+            self.take(&block);
+            self.served.push(Served { waiter: Waiter { group: group.to_owned(), number }, block });
+        }
+    }
+
+    /// More demand than before `change` is news.
+    fn noting_demand(&mut self, group: &str, change: impl FnOnce(&mut Self)) {
+        let lacked = self.lack(group);
+        change(self);
+        self.news |= self.lack(group) > lacked;
+    }
+
+    fn lack(&self, group: &str) -> u64 {
+        self.queues.get(group).map_or(0, Queue::lack)
+    }
+
+    fn take(&mut self, block: &BlockId) {
+        self.running += 1;
+        self.update(block, Grant::take);
+    }
+
+    fn update(&mut self, id: &BlockId, change: impl FnOnce(&mut Grant)) {
+        if let Some(mut grant) = self.grants.get(id).cloned() {
+            change(&mut grant);
+            self.set(id.clone(), Some(grant));
+        }
+    }
+
+    /// The one place where a block changes, so that every sum and set follows it.
+    fn set(&mut self, id: BlockId, grant: Option<Grant>) {
+        let before = self.grants.remove(&id);
+        let Some(group) = grant.as_ref().or(before.as_ref()).map(|grant| grant.group.clone()) else { return };
+        self.queue(&group, |queue| {
+            if let Some(before) = &before {
+                queue.remove(&id, before);
+            }
+            if let Some(grant) = &grant {
+                queue.add(&id, grant);
+            }
+        });
+        if grant.as_ref().is_some_and(Grant::due) {
+            self.due.insert(id.clone());
+        } else {
+            self.due.remove(&id);
+        }
+        if let Some(grant) = grant {
+            self.grants.insert(id, grant);
+        }
+    }
+
+    /// The one place where a queue changes.
+    fn queue<T>(&mut self, group: &str, change: impl FnOnce(&mut Queue) -> T) -> T {
+        let queue = self.queues.entry(group.to_owned()).or_default();
+        let result = change(queue);
+        let (lack, excess, idle) = (queue.lack(), queue.excess(), queue.is_idle());
+        keep(&mut self.lacking, group, lack > 0);
+        keep(&mut self.excess, group, excess > 0);
+        if idle {
+            self.queues.remove(group);
+        }
+        result
+    }
+}
+
+fn keep(set: &mut BTreeSet<String>, name: &str, wanted: bool) {
+    if !wanted {
+        set.remove(name);
+    } else if !set.contains(name) {
+        set.insert(name.to_owned());
+    }
+}
