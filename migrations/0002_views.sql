@@ -3,24 +3,53 @@
 CREATE SCHEMA IF NOT EXISTS pgsemaphore;
 COMMENT ON SCHEMA pgsemaphore IS 'Views and functions of pgsemaphore for people: a shared concurrency budget per key.';
 
+-- A pattern never changes, so this index ends no HOT update.
+CREATE INDEX policies_stem ON pgsemaphore_data.policies ((left(pattern, -1))) WHERE pattern LIKE '%*';
+COMMENT ON INDEX pgsemaphore_data.policies_stem IS 'Prefixes in their bytewise order, for policy_for.';
+
 CREATE FUNCTION pgsemaphore_data.policy_for(key text, OUT pattern text)
-LANGUAGE sql STABLE PARALLEL SAFE STRICT
+LANGUAGE plpgsql STABLE PARALLEL SAFE STRICT
 SET search_path = pg_catalog
 AS $$
-    SELECT p.pattern
-    FROM (
-        SELECT policy_for.key AS pattern, length(policy_for.key) + 1 AS preference
-        WHERE policy_for.key NOT LIKE '%*'
-        UNION ALL
-        SELECT left(policy_for.key, n) || '*', n FROM generate_series(0, length(policy_for.key)) AS n
-    ) AS candidate
-    CROSS JOIN LATERAL (
-        SELECT q.pattern FROM pgsemaphore_data.policies AS q
-        WHERE q.pattern = candidate.pattern COLLATE "C"
-        OFFSET 0
-    ) AS p
-    ORDER BY candidate.preference DESC
-    LIMIT 1
+DECLARE
+    bound text COLLATE "C" := key;
+    stem text COLLATE "C";
+    low integer;
+    high integer;
+    middle integer;
+BEGIN
+    IF key NOT LIKE '%*' THEN
+        SELECT p.pattern INTO pattern FROM pgsemaphore_data.policies AS p WHERE p.pattern = bound;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    LOOP
+        SELECT left(p.pattern, -1) INTO stem
+        FROM pgsemaphore_data.policies AS p
+        WHERE p.pattern LIKE '%*' AND left(p.pattern, -1) <= bound
+        ORDER BY left(p.pattern, -1) DESC
+        LIMIT 1;
+        IF NOT FOUND THEN
+            RETURN;
+        ELSIF starts_with(bound, stem) THEN
+            pattern := stem || '*';
+            RETURN;
+        END IF;
+        -- A prefix of the key that is longer than what stem and key share would sort between them, and nothing does.
+        low := 0;
+        high := length(stem);
+        WHILE low < high LOOP
+            middle := (low + high + 1) / 2;
+            IF starts_with(bound, left(stem, middle)) THEN
+                low := middle;
+            ELSE
+                high := middle - 1;
+            END IF;
+        END LOOP;
+        bound := left(bound, low);
+    END LOOP;
+END
 $$;
 COMMENT ON FUNCTION pgsemaphore_data.policy_for IS 'Pattern of the policy that governs a key: the exact one (a pattern that ends in * is never exact), then the longest prefix. NULL if none matches.';
 
