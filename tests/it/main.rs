@@ -2,4 +2,6 @@
 
 mod embedded;
 mod grants;
+mod input;
 mod kit;
+mod policies;
