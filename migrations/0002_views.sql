@@ -3,24 +3,53 @@
 CREATE SCHEMA IF NOT EXISTS pgsemaphore;
 COMMENT ON SCHEMA pgsemaphore IS 'Views and functions of pgsemaphore for people: a shared concurrency budget per key.';
 
+-- A pattern never changes, so this index ends no HOT update.
+CREATE INDEX policies_stem ON pgsemaphore_data.policies ((left(pattern, -1))) WHERE pattern LIKE '%*';
+COMMENT ON INDEX pgsemaphore_data.policies_stem IS 'Prefixes in their bytewise order, for policy_for.';
+
 CREATE FUNCTION pgsemaphore_data.policy_for(key text, OUT pattern text)
-LANGUAGE sql STABLE PARALLEL SAFE STRICT
+LANGUAGE plpgsql STABLE PARALLEL SAFE STRICT
 SET search_path = pg_catalog
 AS $$
-    SELECT p.pattern
-    FROM (
-        SELECT policy_for.key AS pattern, length(policy_for.key) + 1 AS preference
-        WHERE policy_for.key NOT LIKE '%*'
-        UNION ALL
-        SELECT left(policy_for.key, n) || '*', n FROM generate_series(0, length(policy_for.key)) AS n
-    ) AS candidate
-    CROSS JOIN LATERAL (
-        SELECT q.pattern FROM pgsemaphore_data.policies AS q
-        WHERE q.pattern = candidate.pattern COLLATE "C"
-        OFFSET 0
-    ) AS p
-    ORDER BY candidate.preference DESC
-    LIMIT 1
+DECLARE
+    bound text COLLATE "C" := key;
+    stem text COLLATE "C";
+    low integer;
+    high integer;
+    middle integer;
+BEGIN
+    IF key NOT LIKE '%*' THEN
+        SELECT p.pattern INTO pattern FROM pgsemaphore_data.policies AS p WHERE p.pattern = bound;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    LOOP
+        SELECT left(p.pattern, -1) INTO stem
+        FROM pgsemaphore_data.policies AS p
+        WHERE p.pattern LIKE '%*' AND left(p.pattern, -1) <= bound
+        ORDER BY left(p.pattern, -1) DESC
+        LIMIT 1;
+        IF NOT FOUND THEN
+            RETURN;
+        ELSIF starts_with(bound, stem) THEN
+            pattern := stem || '*';
+            RETURN;
+        END IF;
+        -- A prefix of the key that is longer than what stem and key share would sort between them, and nothing does.
+        low := 0;
+        high := length(stem);
+        WHILE low < high LOOP
+            middle := (low + high + 1) / 2;
+            IF starts_with(bound, left(stem, middle)) THEN
+                low := middle;
+            ELSE
+                high := middle - 1;
+            END IF;
+        END LOOP;
+        bound := left(bound, low);
+    END LOOP;
+END
 $$;
 COMMENT ON FUNCTION pgsemaphore_data.policy_for IS 'Pattern of the policy that governs a key: the exact one (a pattern that ends in * is never exact), then the longest prefix. NULL if none matches.';
 
@@ -66,9 +95,9 @@ COMMENT ON COLUMN pgsemaphore.usage.contended IS 'Some client''s demand lacks pe
 COMMENT ON COLUMN pgsemaphore.usage.round IS 'Number of the latest round, 0 before the first.';
 
 CREATE VIEW pgsemaphore.blocked AS
-SELECT c.key, c.client_id, b."group" AS grp, b.count, b.reason, to_timestamp(b.since / 1e6) AS since
+SELECT c.key, c.client_id, b."group" AS grp, b.count, b.reason, b.since
 FROM pgsemaphore_data.clients AS c
-CROSS JOIN LATERAL jsonb_to_recordset(c.blocked) AS b("group" text, count bigint, reason text, since bigint)
+CROSS JOIN LATERAL jsonb_to_recordset(c.blocked) AS b("group" text, count bigint, reason text, since timestamptz)
 WHERE c.blocked_at > now() - interval '75 seconds';
 COMMENT ON VIEW pgsemaphore.blocked IS 'Demand that stays queued, one row a client and group, and why. A row that no round renews is gone after 75 s.';
 COMMENT ON COLUMN pgsemaphore.blocked.count IS 'Items that lack a permit.';
@@ -76,18 +105,18 @@ COMMENT ON COLUMN pgsemaphore.blocked.reason IS 'paused, not_permitted, limit_re
 COMMENT ON COLUMN pgsemaphore.blocked.since IS 'Since when the client''s demand in this group lacks permits.';
 
 CREATE VIEW pgsemaphore.group_usage AS
-SELECT
-    g.key,
-    g.grp,
-    l.permit_limit,
-    g.grants,
-    g.leases,
-    EXISTS (
-        SELECT FROM pgsemaphore.blocked AS b
-        WHERE b.key = g.key AND b.grp = g.grp AND b.reason = 'group_limit'
-    ) AS contended
-FROM pgsemaphore_data.group_usage AS g
-LEFT JOIN LATERAL pgsemaphore_data.policy_for(g.key) AS f ON true
+SELECT s.key, g.grp, l.permit_limit, g.grants, g.leases, g.contended
+FROM pgsemaphore_data.semaphores AS s
+LEFT JOIN LATERAL pgsemaphore_data.policy_for(s.key) AS f ON true
+JOIN (
+    SELECT u.key, u.grp, sum(u.grants)::bigint AS grants, sum(u.leases)::bigint AS leases, bool_or(u.contended) AS contended
+    FROM (
+        SELECT c.key, c.grp, c.grants, c.leases, false AS contended FROM pgsemaphore_data.group_usage AS c
+        UNION ALL
+        SELECT b.key, b.grp COLLATE "C", 0, 0, b.reason = 'group_limit' FROM pgsemaphore.blocked AS b
+    ) AS u
+    GROUP BY u.key, u.grp
+) AS g ON g.key = s.key
 LEFT JOIN pgsemaphore_data.group_limits AS l ON l.pattern = f.pattern AND l.grp = g.grp;
 COMMENT ON VIEW pgsemaphore.group_usage IS 'What each group of a semaphore uses of it.';
 COMMENT ON COLUMN pgsemaphore.group_usage.permit_limit IS 'The group''s own ceiling in the policy, NULL without one.';
@@ -95,25 +124,26 @@ COMMENT ON COLUMN pgsemaphore.group_usage.contended IS 'Some client''s demand la
 
 CREATE VIEW pgsemaphore.client_usage AS
 SELECT
-    c.key,
-    c.client_id,
+    u.key,
+    u.client_id,
     0::bigint AS generation,
-    held.grants,
-    held.leases,
-    c.last_seen,
-    c.last_seen < now() - interval '10 minutes' AND held.grants + held.leases > 0 AS unheard
-FROM pgsemaphore_data.clients AS c
-LEFT JOIN (
+    sum(u.grants)::bigint AS grants,
+    sum(u.leases)::bigint AS leases,
+    max(u.last_seen) AS last_seen,
+    max(u.last_seen) < now() - interval '10 minutes' AND sum(u.grants + u.leases) > 0 AS unheard
+FROM (
+    SELECT c.key, c.client_id, 0 AS grants, 0 AS leases, c.last_seen FROM pgsemaphore_data.clients AS c
+    UNION ALL
     SELECT
         s.key,
         s.client_id,
-        coalesce(sum(s.permits - s.released) FILTER (WHERE s.kind = 'grant'), 0)::bigint AS grants,
-        coalesce(sum(s.permits - s.released) FILTER (WHERE s.kind = 'lease'), 0)::bigint AS leases
+        CASE WHEN s.kind = 'grant' THEN s.permits - s.released ELSE 0 END,
+        CASE WHEN s.kind = 'lease' THEN s.permits - s.released ELSE 0 END,
+        NULL
     FROM pgsemaphore_data.slots AS s
     WHERE s.kind IS NOT NULL
-    GROUP BY s.key, s.client_id
-) AS h ON h.key = c.key AND h.client_id = c.client_id
-CROSS JOIN LATERAL (SELECT coalesce(h.grants, 0) AS grants, coalesce(h.leases, 0) AS leases) AS held;
+) AS u
+GROUP BY u.key, u.client_id;
 COMMENT ON VIEW pgsemaphore.client_usage IS 'What each client holds of each semaphore.';
 COMMENT ON COLUMN pgsemaphore.client_usage.generation IS 'Highest generation of the client heard on this key.';
 COMMENT ON COLUMN pgsemaphore.client_usage.last_seen IS 'Its last message, up to 20 s late.';

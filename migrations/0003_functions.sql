@@ -412,48 +412,44 @@ RETURNS TABLE (key text, grp text, counter text, stored bigint, actual bigint)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog
 AS $$
-    WITH block AS (
-        SELECT
-            s.key,
-            s.grp,
-            CASE WHEN s.kind = 'grant' THEN s.permits - s.released ELSE 0 END AS grants,
-            CASE WHEN s.kind = 'lease' THEN s.permits - s.released ELSE 0 END AS leases
-        FROM pgsemaphore_data.slots AS s
-        WHERE s.kind IS NOT NULL AND (verify.key IS NULL OR s.key = verify.key COLLATE "C")
-    ),
-    counted AS (
-        SELECT b.key, b.grp, GROUPING(b.grp) = 1 AS whole, sum(b.grants)::bigint AS grants, sum(b.leases)::bigint AS leases
-        FROM block AS b
-        GROUP BY GROUPING SETS ((b.key), (b.key, b.grp))
-    ),
-    stored AS (
-        SELECT s.key, NULL::text COLLATE "C" AS grp, true AS whole, s.grants, s.leases
+    WITH entry AS (
+        SELECT s.key, NULL::text COLLATE "C" AS grp, s.grants AS stored_grants, 0 AS grants, s.leases AS stored_leases, 0 AS leases
         FROM pgsemaphore_data.semaphores AS s
-        WHERE verify.key IS NULL OR s.key = verify.key COLLATE "C"
         UNION ALL
-        SELECT g.key, g.grp, false, g.grants, g.leases
+        SELECT g.key, g.grp, g.grants, 0, g.leases, 0
         FROM pgsemaphore_data.group_usage AS g
-        WHERE verify.key IS NULL OR g.key = verify.key COLLATE "C"
-    ),
-    pair AS (
+        UNION ALL
         SELECT
-            coalesce(t.key, c.key) AS key,
-            coalesce(t.grp, c.grp) AS grp,
-            coalesce(t.grants, 0) AS stored_grants,
-            coalesce(c.grants, 0) AS actual_grants,
-            coalesce(t.leases, 0) AS stored_leases,
-            coalesce(c.leases, 0) AS actual_leases
-        FROM stored AS t
-        FULL JOIN counted AS c ON c.key = t.key AND c.whole = t.whole AND coalesce(c.grp, '') = coalesce(t.grp, '')
+            b.key,
+            level.grp,
+            0,
+            CASE WHEN b.kind = 'grant' THEN b.permits - b.released ELSE 0 END,
+            0,
+            CASE WHEN b.kind = 'lease' THEN b.permits - b.released ELSE 0 END
+        FROM pgsemaphore_data.slots AS b
+        CROSS JOIN LATERAL (VALUES (NULL), (b.grp)) AS level(grp)
+        WHERE b.kind IS NOT NULL
+    ),
+    total AS (
+        SELECT
+            e.key,
+            e.grp,
+            sum(e.stored_grants)::bigint AS stored_grants,
+            sum(e.grants)::bigint AS grants,
+            sum(e.stored_leases)::bigint AS stored_leases,
+            sum(e.leases)::bigint AS leases
+        FROM entry AS e
+        WHERE verify.key IS NULL OR e.key = verify.key COLLATE "C"
+        GROUP BY e.key, e.grp
     )
-    SELECT p.key, p.grp, v.counter, v.stored, v.actual
-    FROM pair AS p
+    SELECT t.key, t.grp, v.counter, v.stored, v.actual
+    FROM total AS t
     CROSS JOIN LATERAL (VALUES
-        ('grants', p.stored_grants, p.actual_grants),
-        ('leases', p.stored_leases, p.actual_leases)
+        ('grants', t.stored_grants, t.grants),
+        ('leases', t.stored_leases, t.leases)
     ) AS v(counter, stored, actual)
     WHERE v.stored <> v.actual
-    ORDER BY p.key, p.grp NULLS FIRST, v.counter
+    ORDER BY t.key, t.grp NULLS FIRST, v.counter
 $$;
 COMMENT ON FUNCTION pgsemaphore.verify IS 'Counts again what the counters of a key say (NULL: of all keys) and returns each that differs: no row is right. A row without grp is about the key as a whole.';
 
