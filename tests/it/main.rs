@@ -1,6 +1,7 @@
 //! End-to-end tests, against real PostgreSQL clusters and the real binary.
 
 mod embedded;
+mod grants;
 mod input;
 mod kit;
 mod policies;

@@ -5,10 +5,12 @@
 
 mod api;
 mod cluster;
+mod holder;
 mod process;
 mod until;
 
 pub use api::{Answer, Api};
 pub use cluster::{Db, private_cluster};
+pub use holder::{InProcess, encode, message, verify};
 pub use process::{Process, Serve};
 pub use until::{HANG, until, until_some, within_reason};
