@@ -143,7 +143,7 @@ CREATE TABLE pgsemaphore_data.clients (
 COMMENT ON TABLE pgsemaphore_data.clients IS 'Clients heard of on a key.';
 COMMENT ON COLUMN pgsemaphore_data.clients.last_seen IS 'Last committed message, written when it is older than 20 s.';
 COMMENT ON COLUMN pgsemaphore_data.clients.last_block IS 'Round that made the client''s latest block.';
-COMMENT ON COLUMN pgsemaphore_data.clients.blocked IS 'Demand that stays queued, each {group, count, reason, since}.';
+COMMENT ON COLUMN pgsemaphore_data.clients.blocked IS 'Demand that stays queued, each {group, count, reason, since}, since in microseconds since 1970.';
 COMMENT ON COLUMN pgsemaphore_data.clients.blocked_at IS 'Round that wrote blocked; entries count for 75 s.';
 
 REVOKE ALL ON ALL TABLES IN SCHEMA pgsemaphore_data FROM PUBLIC;

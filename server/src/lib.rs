@@ -1,1 +1,30 @@
-//! Placeholder
+//! The holder: a server that allocates the permits of shared concurrency budgets out of PostgreSQL.
+//!
+//! The path of a call is the names of the modules: [`request`] decodes it, `pending` keeps it until its key's round,
+//! `round` allocates in one transaction of the [`store`], `reply` says what was decided. What a round decides is in the
+//! crate `pgsemaphore_allocation`.
+
+mod actor;
+pub mod cli;
+mod clock;
+mod demo;
+pub mod embedded;
+mod hints;
+mod holder;
+mod housekeeping;
+pub mod http;
+mod json;
+mod keys;
+mod pending;
+mod refusal;
+mod reply;
+pub mod request;
+mod round;
+pub mod store;
+
+pub use holder::Holder;
+pub use refusal::Refusal;
+pub use store::{Store, StoreError};
+
+/// The schema, as migrations that are compiled in.
+pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!();

@@ -1,1 +1,8 @@
+//! End-to-end tests, against real PostgreSQL clusters and the real binary.
 
+mod embedded;
+mod grants;
+mod input;
+mod kit;
+mod policies;
+mod storage;

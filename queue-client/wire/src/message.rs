@@ -1,8 +1,8 @@
 //! What a client says: the body of `request` and of `sync`.
 
 use crate::limits::{
-    BLOCK_ID_MAX_BYTES, CLIENT_ID_MAX_BYTES, COUNT_MAX, GROUP_MAX_BYTES, OLDEST_AGE_MAX_MS, PROCESS_MAX_BYTES,
-    SAFE_INTEGER_MAX, STATE_MAX_BYTES, VERSION, WAIT_MAX_MS,
+    BLOCK_ID_MAX_BYTES, CLIENT_ID_MAX_BYTES, COUNT_MAX, GROUP_MAX_BYTES, OLDEST_AGE_MAX_MS,
+    PROCESS_MAX_BYTES, SAFE_INTEGER_MAX, STATE_MAX_BYTES, VERSION, WAIT_MAX_MS,
 };
 use crate::strict;
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,9 @@ pub(crate) fn integer<'de, D: Deserializer<'de>, const MAX: u64>(from: D) -> Res
 }
 
 /// As [`integer`], for a field that may be absent (null is still refused).
-pub(crate) fn some_integer<'de, D: Deserializer<'de>, const MAX: u64>(from: D) -> Result<Option<u64>, D::Error> {
+pub(crate) fn some_integer<'de, D: Deserializer<'de>, const MAX: u64>(
+    from: D,
+) -> Result<Option<u64>, D::Error> {
     integer::<D, MAX>(from).map(Some)
 }
 
@@ -34,7 +36,9 @@ pub(crate) fn nullable_text<'de, D: Deserializer<'de>, const MIN: usize, const M
 }
 
 /// Reads a list that may be absent (null is still refused).
-pub(crate) fn some_list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<Vec<T>>, D::Error> {
+pub(crate) fn some_list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<Option<Vec<T>>, D::Error> {
     Vec::deserialize(from).map(Some)
 }
 
@@ -62,7 +66,8 @@ impl<const MAX: u64> Visitor<'_> for Integer<MAX> {
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<u64, E> {
-        let positive = u64::try_from(value).map_err(|_| E::invalid_value(Unexpected::Signed(value), &self))?;
+        let positive =
+            u64::try_from(value).map_err(|_| E::invalid_value(Unexpected::Signed(value), &self))?;
         self.visit_u64(positive)
     }
 }

@@ -1,0 +1,35 @@
+# The one front door: plain `make` lists the commands.
+CARGO ?= cargo
+
+.PHONY: help build demo test check fmt lint deny soak postgresql
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: postgresql ## 200 jobs, 4 worker processes, 2 tenants, one limit of 5: see it hold
+	@$(CARGO) run --quiet --package pgsemaphore -- demo
+
+build: ## the server binary, optimised, in target/release
+	$(CARGO) build --release --package pgsemaphore
+
+test: postgresql ## every test of correctness, against real PostgreSQL servers
+	$(CARGO) build --workspace --bins --tests
+	$(CARGO) test --workspace --no-fail-fast
+
+check: fmt lint deny test ## all that must hold before a merge: what CI runs
+
+fmt: ## is everything formatted?
+	$(CARGO) fmt --all --check
+
+lint: ## clippy, warnings are errors
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+deny: ## licences, bans and sources of the dependencies
+	scripts/cargo-deny --locked check bans licenses sources
+
+soak: postgresql ## the property tests, a hundred times as long
+	PROPTEST_CASES=25600 $(CARGO) test --workspace --release --no-fail-fast
+
+# The server binaries that tests and the demo start; installed where they are missing.
+postgresql:
+	@scripts/install-postgresql

@@ -1,0 +1,457 @@
+-- What people call. configure is the one validator of policies: HTTP, the command line and psql all go through it. A
+-- fault raises SQLSTATE 22023 with the field's name (a / joins the parts of a path) as the error's COLUMN.
+
+CREATE FUNCTION pgsemaphore_data.refuse(field text, why text)
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog
+AS $$
+BEGIN
+    RAISE EXCEPTION '%: %', field, why USING ERRCODE = 'invalid_parameter_value', COLUMN = field;
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.refuse IS 'Raises 22023 for a field.';
+
+CREATE FUNCTION pgsemaphore_data.pointer_part(name text, OUT part text)
+LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog
+AS $$ SELECT replace(replace(name, '~', '~0'), '/', '~1') $$;
+COMMENT ON FUNCTION pgsemaphore_data.pointer_part IS 'A member''s name as part of a JSON Pointer.';
+
+CREATE FUNCTION pgsemaphore_data.check_name(field text, name text, low integer, high integer)
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog
+AS $$
+BEGIN
+    IF name IS NULL THEN
+        PERFORM pgsemaphore_data.refuse(field, 'must not be null');
+    ELSIF octet_length(name) NOT BETWEEN low AND high THEN
+        PERFORM pgsemaphore_data.refuse(field, format('must be %s to %s bytes, not %s', low, high, octet_length(name)));
+    ELSIF name IN ('.', '..') THEN
+        PERFORM pgsemaphore_data.refuse(field, 'must not be "." or ".."');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.check_name IS 'Refuses a name that is too short, too long, or folded away in URLs.';
+
+CREATE FUNCTION pgsemaphore_data.check_pattern(pattern text)
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog
+AS $$
+BEGIN
+    PERFORM pgsemaphore_data.check_name('pattern', pattern, 1, 512 + (pattern LIKE '%*')::integer);
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.check_pattern IS 'Refuses what is neither a key nor a key''s prefix with a * behind it.';
+
+CREATE FUNCTION pgsemaphore_data.check_number(field text, value jsonb, low bigint, high bigint, decimals integer DEFAULT 0)
+RETURNS void
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    number numeric;
+BEGIN
+    IF value IS NULL OR jsonb_typeof(value) = 'null' THEN
+        RETURN;
+    ELSIF jsonb_typeof(value) = 'number' THEN
+        number := value::numeric;
+        IF number BETWEEN low AND high
+            AND (decimals > 0 OR scale(number) = 0)
+            AND scale(trim_scale(number)) <= decimals THEN
+            RETURN;
+        END IF;
+    END IF;
+    PERFORM pgsemaphore_data.refuse(field, format(
+        'must be %s from %s to %s',
+        CASE WHEN decimals = 0 THEN 'an integer' ELSE format('a number with at most %s decimals', decimals) END,
+        low, high
+    ));
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.check_number IS 'Refuses a JSON value that is neither null nor a number of the range.';
+
+CREATE FUNCTION pgsemaphore_data.policy_defaults(OUT policy jsonb)
+LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog
+AS $$
+    SELECT jsonb_build_object(
+        'limit', NULL,
+        'limit_function', NULL,
+        'group_limits', '{}'::jsonb,
+        'paused', false,
+        'paused_groups', '[]'::jsonb,
+        'group_limit_function', NULL,
+        'can_grant_function', NULL,
+        'round_wait_ms', 1000,
+        'round_period_ms', 2000,
+        'eager', false,
+        'grant_timeout_ms', 10000,
+        'provisioning', 'none',
+        'lease_reserve', NULL,
+        'lease_extra', NULL,
+        'lease_extra_ratio', NULL,
+        'permits_per_lease', 64,
+        'lease_ttl_ms', 1800000,
+        'limited_groups', 'excluded',
+        'settle_lost_clients_after_ms', NULL
+    )
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.policy_defaults IS 'Every field of a policy with its default.';
+
+CREATE FUNCTION pgsemaphore_data.policy_document(pattern text, OUT policy jsonb)
+LANGUAGE sql STABLE
+SET search_path = pg_catalog
+AS $$
+    SELECT jsonb_build_object(
+        'pattern', p.pattern,
+        'limit', p.permit_limit,
+        'limit_function', p.limit_function,
+        'group_limits', coalesce((
+            SELECT jsonb_object_agg(g.grp, g.permit_limit)
+            FROM pgsemaphore_data.group_limits AS g
+            WHERE g.pattern = p.pattern
+        ), '{}'),
+        'paused', p.paused,
+        'paused_groups', p.paused_groups,
+        'group_limit_function', p.group_limit_function,
+        'can_grant_function', p.can_grant_function,
+        'round_wait_ms', p.round_wait_ms,
+        'round_period_ms', p.round_period_ms,
+        'eager', p.eager,
+        'grant_timeout_ms', p.grant_timeout_ms,
+        'provisioning', p.provisioning,
+        'lease_reserve', p.lease_reserve,
+        'lease_extra', p.lease_extra,
+        'lease_extra_ratio', trim_scale(p.lease_extra_ratio),
+        'permits_per_lease', p.permits_per_lease,
+        'lease_ttl_ms', p.lease_ttl_ms,
+        'limited_groups', p.limited_groups,
+        'settle_lost_clients_after_ms', p.settle_lost_clients_after_ms,
+        'set_by', p.set_by,
+        'set_at', to_char(p.set_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+    )
+    FROM pgsemaphore_data.policies AS p
+    WHERE p.pattern = policy_document.pattern COLLATE "C"
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.policy_document IS 'The policy of a pattern as HTTP shows it, NULL without one.';
+
+CREATE FUNCTION pgsemaphore_data.merge_policy(current jsonb, changes jsonb, OUT merged jsonb)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    read_only CONSTANT text[] := ARRAY['pattern', 'set_by', 'set_at'];
+    defaults CONSTANT jsonb := pgsemaphore_data.policy_defaults();
+    unknown text;
+BEGIN
+    IF jsonb_typeof(changes) IS DISTINCT FROM 'object' THEN
+        PERFORM pgsemaphore_data.refuse('', 'a policy must be a JSON object');
+    END IF;
+    SELECT field INTO unknown
+    FROM jsonb_object_keys(changes) AS field
+    WHERE NOT defaults ? field AND field <> ALL (read_only)
+    ORDER BY field LIMIT 1;
+    IF unknown IS NOT NULL THEN
+        PERFORM pgsemaphore_data.refuse(pgsemaphore_data.pointer_part(unknown), 'is not a field of a policy');
+    END IF;
+    merged := defaults
+        || (coalesce(current, '{}') - ARRAY(SELECT jsonb_object_keys(changes)))
+        || coalesce((SELECT jsonb_object_agg(c.key, c.value) FROM jsonb_each(changes) AS c WHERE jsonb_typeof(c.value) <> 'null'), '{}');
+    merged := merged - read_only;
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.merge_policy IS 'A policy with changes applied; null stands for the default.';
+
+CREATE FUNCTION pgsemaphore_data.check_limits(policy jsonb)
+RETURNS void
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    entry record;
+BEGIN
+    PERFORM pgsemaphore_data.check_number('limit', policy -> 'limit', 0, 2147483647);
+    IF policy ->> 'limit' IS NULL AND policy ->> 'limit_function' IS NULL THEN
+        PERFORM pgsemaphore_data.refuse('limit', 'is required, unless limit_function is set');
+    ELSIF policy ->> 'limit' IS NOT NULL AND policy ->> 'limit_function' IS NOT NULL THEN
+        PERFORM pgsemaphore_data.refuse('limit_function', 'excludes limit: set one of them to null');
+    END IF;
+    IF jsonb_typeof(policy -> 'group_limits') <> 'object' THEN
+        PERFORM pgsemaphore_data.refuse('group_limits', 'must be an object of integers by group');
+    END IF;
+    FOR entry IN SELECT l.key, l.value, 'group_limits/' || pgsemaphore_data.pointer_part(l.key) AS field
+        FROM jsonb_each(policy -> 'group_limits') AS l ORDER BY l.key COLLATE "C"
+    LOOP
+        PERFORM pgsemaphore_data.check_name(entry.field, entry.key, 0, 256);
+        IF jsonb_typeof(entry.value) = 'null' THEN
+            PERFORM pgsemaphore_data.refuse(entry.field, 'must not be null; leave the group out instead');
+        END IF;
+        PERFORM pgsemaphore_data.check_number(entry.field, entry.value, 0, 2147483647);
+    END LOOP;
+    IF jsonb_typeof(policy -> 'paused_groups') <> 'array' THEN
+        PERFORM pgsemaphore_data.refuse('paused_groups', 'must be an array of groups');
+    END IF;
+    FOR entry IN SELECT g.value, 'paused_groups/' || g.n - 1 AS field
+        FROM jsonb_array_elements(policy -> 'paused_groups') WITH ORDINALITY AS g(value, n) ORDER BY g.n
+    LOOP
+        IF jsonb_typeof(entry.value) <> 'string' THEN
+            PERFORM pgsemaphore_data.refuse(entry.field, 'must be a string');
+        END IF;
+        PERFORM pgsemaphore_data.check_name(entry.field, entry.value #>> '{}', 0, 256);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.check_limits IS 'Refuses a policy whose limits or paused groups are wrong.';
+
+CREATE FUNCTION pgsemaphore_data.check_leases(policy jsonb)
+RETURNS void
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    mode CONSTANT text := policy ->> 'provisioning';
+    field text;
+BEGIN
+    IF jsonb_typeof(policy -> 'provisioning') <> 'string' OR mode NOT IN ('none', 'strict', 'under', 'over') THEN
+        PERFORM pgsemaphore_data.refuse('provisioning', 'must be none, strict, under or over');
+    END IF;
+    IF jsonb_typeof(policy -> 'limited_groups') <> 'string'
+        OR policy ->> 'limited_groups' NOT IN ('excluded', 'within_group_limit') THEN
+        PERFORM pgsemaphore_data.refuse('limited_groups', 'must be excluded or within_group_limit');
+    END IF;
+    PERFORM pgsemaphore_data.check_number('lease_reserve', policy -> 'lease_reserve', 0, 2147483647);
+    PERFORM pgsemaphore_data.check_number('lease_extra', policy -> 'lease_extra', 0, 2147483647);
+    PERFORM pgsemaphore_data.check_number('lease_extra_ratio', policy -> 'lease_extra_ratio', 0, 1000, 6);
+    PERFORM pgsemaphore_data.check_number('permits_per_lease', policy -> 'permits_per_lease', 1, 1000000);
+    PERFORM pgsemaphore_data.check_number('lease_ttl_ms', policy -> 'lease_ttl_ms', 500, 2592000000);
+    IF mode <> 'under' AND policy ->> 'lease_reserve' IS NOT NULL THEN
+        PERFORM pgsemaphore_data.refuse('lease_reserve', 'belongs to provisioning under; set it to null');
+    END IF;
+    FOREACH field IN ARRAY ARRAY['lease_extra', 'lease_extra_ratio'] LOOP
+        IF mode <> 'over' AND policy ->> field IS NOT NULL THEN
+            PERFORM pgsemaphore_data.refuse(field, 'belongs to provisioning over; set it to null');
+        END IF;
+    END LOOP;
+    IF mode = 'under' AND policy ->> 'lease_reserve' IS NULL THEN
+        PERFORM pgsemaphore_data.refuse('lease_reserve', 'is required by provisioning under');
+    ELSIF mode = 'over' AND policy ->> 'lease_extra' IS NULL AND policy ->> 'lease_extra_ratio' IS NULL THEN
+        PERFORM pgsemaphore_data.refuse('lease_extra', 'or lease_extra_ratio is required by provisioning over');
+    ELSIF mode = 'over' AND policy ->> 'lease_extra' IS NOT NULL AND policy ->> 'lease_extra_ratio' IS NOT NULL THEN
+        PERFORM pgsemaphore_data.refuse('lease_extra_ratio', 'excludes lease_extra: set one of them to null');
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.check_leases IS 'Refuses a policy whose lease fields are wrong.';
+
+CREATE FUNCTION pgsemaphore_data.check_policy(policy jsonb)
+RETURNS void
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    field text;
+BEGIN
+    FOREACH field IN ARRAY ARRAY['limit_function', 'group_limit_function', 'can_grant_function'] LOOP
+        IF jsonb_typeof(policy -> field) NOT IN ('string', 'null') THEN
+            PERFORM pgsemaphore_data.refuse(field, 'must be the name of a function');
+        ELSIF octet_length(policy ->> field) NOT BETWEEN 1 AND 256 THEN
+            PERFORM pgsemaphore_data.refuse(field, 'must be the name of a function, 1 to 256 bytes');
+        END IF;
+    END LOOP;
+    PERFORM pgsemaphore_data.check_limits(policy);
+    FOREACH field IN ARRAY ARRAY['paused', 'eager'] LOOP
+        IF jsonb_typeof(policy -> field) <> 'boolean' THEN
+            PERFORM pgsemaphore_data.refuse(field, 'must be true or false');
+        END IF;
+    END LOOP;
+    PERFORM pgsemaphore_data.check_number('round_wait_ms', policy -> 'round_wait_ms', 0, 60000);
+    PERFORM pgsemaphore_data.check_number('round_period_ms', policy -> 'round_period_ms', 0, 3600000);
+    PERFORM pgsemaphore_data.check_number('grant_timeout_ms', policy -> 'grant_timeout_ms', 100, 86400000);
+    PERFORM pgsemaphore_data.check_number(
+        'settle_lost_clients_after_ms', policy -> 'settle_lost_clients_after_ms', 1000, 2592000000
+    );
+    PERFORM pgsemaphore_data.check_leases(policy);
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.check_policy IS 'Refuses a policy that breaks a rule; the first fault only.';
+
+CREATE FUNCTION pgsemaphore_data.write_policy(pattern text, policy jsonb, actor text)
+RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog
+AS $$
+    INSERT INTO pgsemaphore_data.policies AS p (
+        pattern, permit_limit, limit_function, paused, paused_groups, group_limit_function, can_grant_function,
+        round_wait_ms, round_period_ms, eager, grant_timeout_ms, provisioning, lease_reserve, lease_extra,
+        lease_extra_ratio, permits_per_lease, lease_ttl_ms, limited_groups, settle_lost_clients_after_ms, set_by, set_at
+    )
+    SELECT
+        write_policy.pattern, m."limit", m.limit_function, m.paused,
+        ARRAY(SELECT DISTINCT g COLLATE "C" FROM unnest(m.paused_groups) AS g ORDER BY 1),
+        m.group_limit_function, m.can_grant_function, m.round_wait_ms, m.round_period_ms, m.eager, m.grant_timeout_ms,
+        m.provisioning, m.lease_reserve, m.lease_extra, m.lease_extra_ratio, m.permits_per_lease, m.lease_ttl_ms,
+        m.limited_groups, m.settle_lost_clients_after_ms, write_policy.actor, clock_timestamp()
+    FROM jsonb_to_record(write_policy.policy) AS m(
+        "limit" integer, limit_function text, paused boolean, paused_groups text[], group_limit_function text,
+        can_grant_function text, round_wait_ms integer, round_period_ms integer, eager boolean,
+        grant_timeout_ms integer, provisioning text, lease_reserve integer, lease_extra integer,
+        lease_extra_ratio numeric, permits_per_lease integer, lease_ttl_ms bigint, limited_groups text,
+        settle_lost_clients_after_ms bigint
+    )
+    ON CONFLICT ON CONSTRAINT policies_pkey DO UPDATE SET
+        permit_limit = EXCLUDED.permit_limit,
+        limit_function = EXCLUDED.limit_function,
+        paused = EXCLUDED.paused,
+        paused_groups = EXCLUDED.paused_groups,
+        group_limit_function = EXCLUDED.group_limit_function,
+        can_grant_function = EXCLUDED.can_grant_function,
+        round_wait_ms = EXCLUDED.round_wait_ms,
+        round_period_ms = EXCLUDED.round_period_ms,
+        eager = EXCLUDED.eager,
+        grant_timeout_ms = EXCLUDED.grant_timeout_ms,
+        provisioning = EXCLUDED.provisioning,
+        lease_reserve = EXCLUDED.lease_reserve,
+        lease_extra = EXCLUDED.lease_extra,
+        lease_extra_ratio = EXCLUDED.lease_extra_ratio,
+        permits_per_lease = EXCLUDED.permits_per_lease,
+        lease_ttl_ms = EXCLUDED.lease_ttl_ms,
+        limited_groups = EXCLUDED.limited_groups,
+        settle_lost_clients_after_ms = EXCLUDED.settle_lost_clients_after_ms,
+        set_by = EXCLUDED.set_by,
+        set_at = EXCLUDED.set_at;
+
+    DELETE FROM pgsemaphore_data.group_limits AS g
+    WHERE g.pattern = write_policy.pattern AND NOT write_policy.policy -> 'group_limits' ? g.grp;
+
+    INSERT INTO pgsemaphore_data.group_limits AS g (pattern, grp, permit_limit)
+    SELECT write_policy.pattern, l.key, l.value::integer
+    FROM jsonb_each(write_policy.policy -> 'group_limits') AS l
+    ON CONFLICT ON CONSTRAINT group_limits_pkey DO UPDATE SET permit_limit = EXCLUDED.permit_limit
+    WHERE g.permit_limit <> EXCLUDED.permit_limit;
+
+    SELECT pg_notify('pgsemaphore', 'policies');
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.write_policy IS 'Stores a policy that was checked, and tells the holders at commit.';
+
+CREATE FUNCTION pgsemaphore.configure(pattern text, changes jsonb, actor text DEFAULT session_user, OUT policy jsonb)
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    merged jsonb;
+BEGIN
+    PERFORM pgsemaphore_data.check_pattern(pattern);
+    -- Two merges of one pattern at once: the second one reads what the first one wrote.
+    PERFORM pg_advisory_xact_lock(hashtextextended('pgsemaphore policy ' || pattern, 0));
+    merged := pgsemaphore_data.merge_policy(pgsemaphore_data.policy_document(pattern), changes);
+    PERFORM pgsemaphore_data.check_policy(merged);
+    PERFORM pgsemaphore_data.write_policy(pattern, merged, coalesce(actor, session_user::text));
+    policy := pgsemaphore_data.policy_document(pattern);
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore.configure IS 'Creates a policy or changes the fields given of one, for example configure(''account:*'', ''{"limit": 100}''); null sets a field to its default. Holders heed it from the next round on. Returns the policy.';
+
+CREATE FUNCTION pgsemaphore.set_limit(
+    pattern text, new_limit bigint, actor text DEFAULT session_user, OUT permit_limit integer
+)
+LANGUAGE sql
+SET search_path = pg_catalog
+AS $$
+    SELECT (c.policy ->> 'limit')::integer
+    FROM pgsemaphore.configure(set_limit.pattern, jsonb_build_object('limit', set_limit.new_limit), set_limit.actor) AS c
+$$;
+COMMENT ON FUNCTION pgsemaphore.set_limit IS 'Sets the limit of a policy, which it creates if need be. Lowering it evicts nothing.';
+
+CREATE FUNCTION pgsemaphore.set_group_limit(
+    pattern text, grp text, new_limit bigint, actor text DEFAULT session_user, OUT permit_limit integer
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    current jsonb;
+BEGIN
+    PERFORM pgsemaphore_data.check_pattern(pattern);
+    PERFORM pgsemaphore_data.check_name('group', grp, 0, 256);
+    PERFORM pgsemaphore_data.check_number('limit', to_jsonb(new_limit), 0, 2147483647);
+    PERFORM pg_advisory_xact_lock(hashtextextended('pgsemaphore policy ' || pattern, 0));
+    current := pgsemaphore_data.policy_document(pattern) -> 'group_limits';
+    IF current IS NULL THEN
+        RAISE EXCEPTION 'there is no policy of pattern %: set its limit first', pattern USING ERRCODE = 'no_data_found';
+    END IF;
+    PERFORM pgsemaphore.configure(
+        pattern,
+        jsonb_build_object('group_limits', CASE
+            WHEN new_limit IS NULL THEN current - grp
+            ELSE current || jsonb_build_object(grp, new_limit)
+        END),
+        actor
+    );
+    permit_limit := new_limit;
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore.set_group_limit IS 'Sets the ceiling of a group in a policy that exists; NULL removes it.';
+
+CREATE FUNCTION pgsemaphore.delete_policy(pattern text, OUT deleted boolean)
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+AS $$
+BEGIN
+    DELETE FROM pgsemaphore_data.policies AS p WHERE p.pattern = delete_policy.pattern COLLATE "C";
+    deleted := FOUND;
+    PERFORM pg_notify('pgsemaphore', 'policies');
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore.delete_policy IS 'Deletes a policy and its group limits; says whether there was one. Blocks that exist go on.';
+
+CREATE FUNCTION pgsemaphore.verify(key text)
+RETURNS TABLE (key text, grp text, counter text, stored bigint, actual bigint)
+LANGUAGE sql STABLE
+SET search_path = pg_catalog
+AS $$
+    WITH entry AS (
+        SELECT s.key, NULL::text COLLATE "C" AS grp, s.grants AS stored_grants, 0 AS grants, s.leases AS stored_leases, 0 AS leases
+        FROM pgsemaphore_data.semaphores AS s
+        UNION ALL
+        SELECT g.key, g.grp, g.grants, 0, g.leases, 0
+        FROM pgsemaphore_data.group_usage AS g
+        UNION ALL
+        SELECT
+            b.key,
+            level.grp,
+            0,
+            CASE WHEN b.kind = 'grant' THEN b.permits - b.released ELSE 0 END,
+            0,
+            CASE WHEN b.kind = 'lease' THEN b.permits - b.released ELSE 0 END
+        FROM pgsemaphore_data.slots AS b
+        CROSS JOIN LATERAL (VALUES (NULL), (b.grp)) AS level(grp)
+        WHERE b.kind IS NOT NULL
+    ),
+    total AS (
+        SELECT
+            e.key,
+            e.grp,
+            sum(e.stored_grants)::bigint AS stored_grants,
+            sum(e.grants)::bigint AS grants,
+            sum(e.stored_leases)::bigint AS stored_leases,
+            sum(e.leases)::bigint AS leases
+        FROM entry AS e
+        WHERE verify.key IS NULL OR e.key = verify.key COLLATE "C"
+        GROUP BY e.key, e.grp
+    )
+    SELECT t.key, t.grp, v.counter, v.stored, v.actual
+    FROM total AS t
+    CROSS JOIN LATERAL (VALUES
+        ('grants', t.stored_grants, t.grants),
+        ('leases', t.stored_leases, t.leases)
+    ) AS v(counter, stored, actual)
+    WHERE v.stored <> v.actual
+    ORDER BY t.key, t.grp NULLS FIRST, v.counter
+$$;
+COMMENT ON FUNCTION pgsemaphore.verify IS 'Counts again what the counters of a key say (NULL: of all keys) and returns each that differs: no row is right. A row without grp is about the key as a whole.';
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA pgsemaphore FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA pgsemaphore_data FROM PUBLIC;

@@ -1,0 +1,7 @@
+-- The clients that speak in this transaction.
+-- Parameters: key, client ids.
+SELECT c.client_id, c.last_seen, c.last_block, c.blocked, c.blocked_at
+FROM unnest($2::text[]) AS u(client_id)
+CROSS JOIN LATERAL (
+    SELECT * FROM pgsemaphore_data.clients WHERE key = $1 AND client_id = u.client_id COLLATE "C" OFFSET 0
+) AS c

@@ -1,0 +1,18 @@
+-- Holds a key's row for this transaction and reads it, with the policy that wins for the key and the clock.
+-- The clock is read when the row is held: RETURNING runs after the wait for the row's lock.
+WITH held AS (
+    UPDATE pgsemaphore_data.semaphores
+    SET version = version + 1, writer = $2
+    WHERE key = $1
+    RETURNING *, clock_timestamp() AS held_at
+)
+SELECT
+    coalesce(held.held_at, clock_timestamp()) AS now,
+    held.version, held.round, held.last_round_at, held.permit_limit, held.grants, held.leases,
+    held.contended_until, held.batch_ns, held.batch_deadlines, held.batch_open, held.batch_cap,
+    held.free_slots, held.unlisted_slots, held.next_slot, held.slot_cap,
+    policy.pattern, policy.permit_limit AS policy_limit, policy.limit_function, policy.grant_timeout_ms,
+    policy.round_wait_ms, policy.round_period_ms
+FROM (VALUES (true)) AS one
+LEFT JOIN held ON true
+LEFT JOIN pgsemaphore_data.policies AS policy ON policy.pattern = pgsemaphore_data.policy_for($1)

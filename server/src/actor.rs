@@ -1,0 +1,292 @@
+//! One actor per active key: decides when the key's next transaction starts, and never has two under way.
+//!
+//! Authoritative for round wait and period as this process sees them (the transaction checks the period again), for
+//! batching syncs, and for deadlines of keys in memory. It holds nothing that matters: if it ends, callers get an error
+//! and ask again, and the scan for due keys starts another actor.
+
+use crate::clock;
+use crate::holder::Shared;
+use crate::pending::{Caller, Pending, Waiting};
+use crate::refusal::Refusal;
+use crate::reply::reply;
+use crate::round::{self, Heard, TurnResult};
+use crate::store::{StoreError, Timing};
+use pgsemaphore_allocation::{SemaphoreKey, Work};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinHandle;
+
+/// An actor without work ends after this.
+const IDLE: Duration = Duration::from_secs(5);
+/// An actor stays for a deadline that is this close; later ones are found by the scan for due keys.
+pub(crate) const HORIZON: Duration = Duration::from_secs(10);
+/// How long the timing of rounds is believed without being told that policies changed.
+const TIMING_LIFETIME: Duration = Duration::from_secs(5);
+
+/// What an actor is told.
+pub(crate) enum Command {
+    Request(Pending),
+    Sync(Pending),
+    /// Something is due at this moment, without a message.
+    Due(Instant),
+}
+
+/// When the next round starts, and how close it may follow the last one.
+#[derive(Clone, Copy)]
+struct Opening {
+    at: Instant,
+    period: Duration,
+}
+
+/// What a task that was under way leaves.
+enum Finished {
+    Looked(Result<Option<Timing>, StoreError>),
+    Turned { work: Work, turn: Option<Summary>, returned: Vec<Pending> },
+}
+
+struct Summary {
+    anchor: Instant,
+    timing: Option<Timing>,
+    next_deadline: Option<Instant>,
+    too_early: Option<Duration>,
+}
+
+pub(crate) struct Actor {
+    key: SemaphoreKey,
+    shared: Arc<Shared>,
+    inbox: UnboundedReceiver<Command>,
+    waiting: Waiting,
+    syncs: Vec<Pending>,
+    running: Option<JoinHandle<Finished>>,
+    last_work: Work,
+    /// Timing of rounds, when it was read, and the epoch of policies then.
+    timing: Option<(Timing, Instant, u64)>,
+    last_round: Option<Instant>,
+    opening: Option<Opening>,
+    deadline: Option<Instant>,
+    active_at: Instant,
+}
+
+impl Actor {
+    pub(crate) fn new(key: SemaphoreKey, shared: Arc<Shared>, inbox: UnboundedReceiver<Command>) -> Self {
+        Self {
+            key,
+            shared,
+            inbox,
+            waiting: Waiting::default(),
+            syncs: Vec::new(),
+            running: None,
+            last_work: Work::Timer,
+            timing: None,
+            last_round: None,
+            opening: None,
+            deadline: None,
+            active_at: clock::now(),
+        }
+    }
+
+    /// Works until the key is idle or the holder stops.
+    pub(crate) async fn run(mut self) {
+        let stop = self.shared.stop.clone();
+        loop {
+            self.start_next();
+            let wake = self.next_wake();
+            tokio::select! {
+                command = self.inbox.recv() => match command {
+                    Some(command) => self.hear(command),
+                    None => return,
+                },
+                finished = join(&mut self.running) => self.finish(finished),
+                () = tokio::time::sleep_until(wake.into()) => if self.leave_if_idle() { return },
+                () = stop.cancelled() => return self.stop().await,
+            }
+        }
+    }
+
+    fn hear(&mut self, command: Command) {
+        self.active_at = clock::now();
+        match command {
+            Command::Request(request) => self.waiting.admit(request),
+            Command::Sync(sync) => self.syncs.push(sync),
+            Command::Due(at) => self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at))),
+        }
+    }
+
+    /// Starts what is to be done now, unless something is under way.
+    fn start_next(&mut self) {
+        if self.running.is_some() {
+            return;
+        }
+        if self.opening.is_none() && self.waiting.first_arrival().is_some() && !self.plan_opening() {
+            let (shared, key) = (self.shared.clone(), self.key.clone());
+            let look = async move { Finished::Looked(shared.store.timing(&key).await) };
+            self.running = Some(self.shared.tasks.spawn(look));
+            return;
+        }
+        let now = clock::now();
+        let round = self.opening.filter(|opening| opening.at <= now);
+        if let Some(opening) = round.filter(|_| self.syncs.is_empty() || self.last_work == Work::Sync) {
+            self.opening = None;
+            let requests = self.waiting.take();
+            if !requests.is_empty() {
+                return self.start(Work::Round, opening.period, requests);
+            }
+        }
+        if !self.syncs.is_empty() {
+            let syncs = std::mem::take(&mut self.syncs);
+            return self.start(Work::Sync, Duration::ZERO, syncs);
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.deadline = None;
+            self.start(Work::Timer, Duration::ZERO, Vec::new());
+        }
+    }
+
+    /// Decides when the next round starts. False: the timing must be looked up first.
+    fn plan_opening(&mut self) -> bool {
+        let (Some(first), Some((timing, read_at, epoch))) = (self.waiting.first_arrival(), self.timing)
+        else {
+            return false;
+        };
+        if epoch != self.shared.policies.current() || read_at.elapsed() > TIMING_LIFETIME {
+            return false;
+        }
+        let earliest = self.last_round.map_or(first, |last| last + timing.period);
+        self.opening = Some(Opening { at: (first + timing.wait).max(earliest), period: timing.period });
+        true
+    }
+
+    fn start(&mut self, work: Work, period: Duration, calls: Vec<Pending>) {
+        self.last_work = work;
+        let turn = execute(self.shared.clone(), self.key.clone(), work, period, calls);
+        self.running = Some(self.shared.tasks.spawn(turn));
+    }
+
+    fn finish(&mut self, finished: Option<Finished>) {
+        self.running = None;
+        self.active_at = clock::now();
+        match finished {
+            Some(Finished::Looked(Ok(Some(timing)))) => self.remember(timing),
+            Some(Finished::Looked(Ok(None))) => {
+                self.opening = Some(Opening { at: self.active_at, period: Duration::ZERO });
+            }
+            Some(Finished::Looked(Err(error))) => {
+                tracing::warn!(key = %self.key, %error, "the policy could not be read");
+                self.refuse_waiting(&Refusal::Unavailable);
+            }
+            Some(Finished::Turned { work, turn, returned }) => self.turned(work, turn, returned),
+            None => {}
+        }
+    }
+
+    fn turned(&mut self, work: Work, turn: Option<Summary>, returned: Vec<Pending>) {
+        let Some(turn) = turn else {
+            // Whatever was due still is; the scan for due keys brings it again.
+            return;
+        };
+        if let Some(timing) = turn.timing {
+            self.remember(timing);
+        }
+        self.deadline = turn.next_deadline;
+        match turn.too_early {
+            Some(remaining) => {
+                self.waiting.put_back(returned);
+                let period = turn.timing.map_or(Duration::ZERO, |timing| timing.period);
+                self.opening = Some(Opening { at: turn.anchor + remaining, period });
+            }
+            None if work == Work::Round => self.last_round = Some(turn.anchor),
+            None => {}
+        }
+    }
+
+    fn remember(&mut self, timing: Timing) {
+        self.timing = Some((timing, clock::now(), self.shared.policies.current()));
+    }
+
+    fn next_wake(&self) -> Instant {
+        let idle = self.active_at + IDLE;
+        if self.running.is_some() {
+            return idle.max(clock::now() + IDLE);
+        }
+        let due = [self.opening.map(|opening| opening.at), self.deadline].into_iter().flatten().min();
+        due.map_or(idle, |due| due.min(idle.max(clock::now())))
+    }
+
+    /// Leaves if there is nothing to do. Commands are sent under the lock that is held here, so none is lost.
+    fn leave_if_idle(&mut self) -> bool {
+        let now = clock::now();
+        let near = self.deadline.is_some_and(|deadline| deadline < now + HORIZON);
+        let busy = self.running.is_some() || self.waiting.first_arrival().is_some() || !self.syncs.is_empty();
+        if busy || near || now < self.active_at + IDLE {
+            self.active_at = self.active_at.max(now - IDLE / 2);
+            return false;
+        }
+        self.shared.keys.remove_if(&self.key, || self.inbox.is_empty())
+    }
+
+    fn refuse_waiting(&mut self, refusal: &Refusal) {
+        self.opening = None;
+        let calls = self.waiting.take().into_iter().chain(std::mem::take(&mut self.syncs));
+        calls.for_each(|call| call.caller.answer(Err(refusal.clone())));
+    }
+
+    /// Refuses who waits, and lets the transaction under way end.
+    async fn stop(mut self) {
+        self.inbox.close();
+        while let Some(command) = self.inbox.recv().await {
+            self.hear(command);
+        }
+        self.refuse_waiting(&Refusal::ShuttingDown);
+        if let Some(running) = self.running.take()
+            && let Ok(Finished::Turned { returned, .. }) = running.await
+        {
+            returned.into_iter().for_each(|call| call.caller.answer(Err(Refusal::ShuttingDown)));
+        }
+    }
+}
+
+/// Waits for the task under way; for ever if there is none.
+async fn join(running: &mut Option<JoinHandle<Finished>>) -> Option<Finished> {
+    match running {
+        Some(task) => task.await.ok(),
+        None => std::future::pending().await,
+    }
+}
+
+/// One transaction and its answers, in a task that no caller can cancel.
+async fn execute(
+    shared: Arc<Shared>,
+    key: SemaphoreKey,
+    work: Work,
+    period: Duration,
+    calls: Vec<Pending>,
+) -> Finished {
+    let (heard, callers): (Vec<Heard>, Vec<Caller>) =
+        calls.into_iter().map(|call| (call.heard, call.caller)).unzip();
+    let mut turn = match round::run(&shared.store, &key, work, period, &heard).await {
+        Ok(turn) => turn,
+        Err(error) => {
+            tracing::warn!(%key, ?work, %error, "a transaction failed");
+            callers.into_iter().for_each(|caller| caller.answer(Err(Refusal::Unavailable)));
+            return Finished::Turned { work, turn: None, returned: Vec::new() };
+        }
+    };
+    let result = std::mem::replace(&mut turn.result, TurnResult::Outcomes(Vec::new()));
+    let mut returned = Vec::new();
+    let mut too_early = None;
+    match result {
+        TurnResult::Outcomes(outcomes) => {
+            for ((caller, heard), outcome) in callers.into_iter().zip(heard).zip(outcomes) {
+                caller.answer(reply(outcome, &turn, heard.arrival));
+            }
+        }
+        TurnResult::TooEarly(remaining) => {
+            too_early = Some(remaining);
+            returned =
+                heard.into_iter().zip(callers).map(|(heard, caller)| Pending { heard, caller }).collect();
+        }
+    }
+    let round::Turn { anchor, timing, next_deadline, .. } = turn;
+    Finished::Turned { work, turn: Some(Summary { anchor, timing, next_deadline, too_early }), returned }
+}

@@ -1,0 +1,36 @@
+//! Whether the process lives, and whether it can do its work.
+
+use super::problem::ApiError;
+use crate::holder::Holder;
+use crate::refusal::Refusal;
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use std::time::Duration;
+use utoipa::ToSchema;
+
+/// The database must answer within this for the holder to count as ready.
+const READY_TIMEOUT: Duration = Duration::from_millis(900);
+
+/// All is well.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Health {
+    status: &'static str,
+}
+
+/// The process lives.
+#[utoipa::path(get, path = "/healthz", tag = "health",
+    responses((status = 200, description = "It lives", body = Health)))]
+pub(super) async fn healthz() -> Json<Health> {
+    Json(Health { status: "ok" })
+}
+
+/// The database is reachable and its schema is current.
+#[utoipa::path(get, path = "/readyz", tag = "health",
+    responses((status = 200, description = "It is", body = Health)))]
+pub(super) async fn readyz(State(holder): State<Holder>) -> Result<Json<Health>, ApiError> {
+    match tokio::time::timeout(READY_TIMEOUT, holder.store().ready()).await {
+        Ok(ready) => ready.map(|()| Json(Health { status: "ok" })).map_err(ApiError::from),
+        Err(_) => Err(Refusal::Unavailable.into()),
+    }
+}

@@ -1,0 +1,171 @@
+//! The interface as an OpenAPI document, made from the handlers and from the codes each of them answers with.
+
+use super::problem::status;
+use super::{health, policies, semaphores};
+use axum::Json;
+use queue_wire::{Code, Problem};
+use std::collections::BTreeMap;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::{ContentBuilder, Ref, ResponseBuilder};
+use utoipa::{Modify, OpenApi};
+
+/// The OpenAPI document.
+pub fn document() -> utoipa::openapi::OpenApi {
+    Document::openapi()
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "pgsemaphore", description = "A shared concurrency budget on PostgreSQL"),
+    paths(
+        semaphores::request,
+        semaphores::sync,
+        semaphores::usage,
+        semaphores::list_semaphores,
+        policies::list_policies,
+        policies::get_policy,
+        policies::put_policy,
+        policies::delete_policy,
+        policies::put_group_limit,
+        policies::delete_group_limit,
+        health::healthz,
+        health::readyz,
+        openapi,
+    ),
+    components(schemas(Problem)),
+    modifiers(&Faults)
+)]
+struct Document;
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", tag = "health",
+    responses((status = 200, description = "OpenAPI 3.1", content_type = "application/json")))]
+pub(super) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
+    Json(document())
+}
+
+/// Adds to each operation the problems it answers with.
+struct Faults;
+
+impl Modify for Faults {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        for item in document.paths.paths.values_mut() {
+            let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+            operations.into_iter().flatten().for_each(describe);
+        }
+    }
+}
+
+fn describe(operation: &mut Operation) {
+    let mut by_status = BTreeMap::<u16, Vec<String>>::new();
+    for code in codes(operation.operation_id.as_deref().unwrap_or_default()) {
+        let name = serde_json::to_string(code).unwrap_or_default().replace('"', "`");
+        by_status.entry(status(*code).as_u16()).or_default().push(name);
+    }
+    for (status, codes) in by_status {
+        let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+        let response = ResponseBuilder::new()
+            .description(codes.join(", "))
+            .content("application/problem+json", problem)
+            .build();
+        operation.responses.responses.insert(status.to_string(), response.into());
+    }
+}
+
+/// The codes that an operation answers with; a wrong path or method never gets as far as an operation.
+fn codes(operation: &str) -> &'static [Code] {
+    match operation {
+        "request" | "sync" => &[
+            Code::InvalidJson,
+            Code::InvalidRequest,
+            Code::UnsupportedVersion,
+            Code::SemaphoreNotFound,
+            Code::RequestTimeout,
+            Code::Superseded,
+            Code::BodyTooLarge,
+            Code::UnsupportedMediaType,
+            Code::TooManyWaiting,
+            Code::Unavailable,
+            Code::ShuttingDown,
+            Code::Internal,
+        ],
+        "put_policy" => &[
+            Code::InvalidJson,
+            Code::InvalidRequest,
+            Code::RequestTimeout,
+            Code::BodyTooLarge,
+            Code::UnsupportedMediaType,
+            Code::Unavailable,
+            Code::Internal,
+        ],
+        "put_group_limit" => &[
+            Code::InvalidJson,
+            Code::InvalidRequest,
+            Code::PolicyNotFound,
+            Code::RequestTimeout,
+            Code::BodyTooLarge,
+            Code::UnsupportedMediaType,
+            Code::Unavailable,
+            Code::Internal,
+        ],
+        "usage" => &[Code::InvalidRequest, Code::SemaphoreNotFound, Code::Unavailable, Code::Internal],
+        "get_policy" | "delete_policy" | "delete_group_limit" => {
+            &[Code::InvalidRequest, Code::PolicyNotFound, Code::Unavailable, Code::Internal]
+        }
+        "list_semaphores" | "list_policies" => &[Code::InvalidRequest, Code::Unavailable, Code::Internal],
+        "readyz" => &[Code::Unavailable, Code::Internal],
+        _ => &[Code::Internal],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::document;
+
+    #[test]
+    fn the_document_knows_every_code() {
+        let text = serde_json::to_string(&document()).expect("a document");
+        for code in [
+            "invalid_json",
+            "invalid_request",
+            "unsupported_version",
+            "unauthenticated",
+            "forbidden",
+            "semaphore_not_found",
+            "policy_not_found",
+            "client_not_found",
+            "not_found",
+            "method_not_allowed",
+            "request_timeout",
+            "superseded",
+            "client_fenced",
+            "body_too_large",
+            "unsupported_media_type",
+            "too_many_waiting",
+            "unavailable",
+            "shutting_down",
+        ] {
+            assert!(text.contains(&format!("\"{code}\"")), "{code}");
+        }
+    }
+
+    #[test]
+    fn every_operation_says_what_can_go_wrong() {
+        let document = serde_json::to_value(document()).expect("a document");
+        let mut operations = 0;
+        for (path, item) in document["paths"].as_object().expect("paths") {
+            for (method, operation) in item.as_object().expect("operations") {
+                let responses = operation["responses"].as_object().expect("responses");
+                let busy = responses.get("503").and_then(|response| response["description"].as_str());
+                let works = path.starts_with("/v1/") || path == "/readyz";
+                assert_eq!(
+                    busy.is_some_and(|codes| codes.contains("`unavailable`")),
+                    works,
+                    "{method} {path}"
+                );
+                operations += 1;
+            }
+        }
+        assert_eq!(operations, 13);
+    }
+}

@@ -1,0 +1,137 @@
+//! Every error and what it is in HTTP: one status per code, one code per error. Text of the database never leaves.
+
+use crate::refusal::Refusal;
+use crate::request::Invalid;
+use crate::store::{PolicyError, StoreError};
+use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use queue_wire::{BODY_MAX_BYTES, Code, Problem};
+
+/// What a 503 or 429 tells the caller to wait, in seconds.
+const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
+
+/// Why a call is not answered with a success.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ApiError {
+    /// The body is wrong.
+    #[error(transparent)]
+    Body(#[from] Invalid),
+    /// A part of the path or the query is wrong.
+    #[error("{detail}")]
+    Part { part: &'static str, detail: String },
+    #[error("the content type must be application/json")]
+    UnsupportedMediaType,
+    #[error("the body must be at most {BODY_MAX_BYTES} bytes")]
+    BodyTooLarge,
+    #[error("the body did not arrive in time")]
+    RequestTimeout,
+    #[error("there is nothing at this path; GET /openapi.json lists what there is")]
+    RouteNotFound,
+    #[error("this path has other methods; the header Allow lists them")]
+    MethodNotAllowed,
+    #[error("this key has neither a policy nor state; set a policy with PUT /v1/policies/{{pattern}}")]
+    SemaphoreNotFound,
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error("the database is unavailable; ask again later")]
+    Store(#[from] StoreError),
+    #[error("the holder failed; its log says more")]
+    Internal,
+}
+
+/// The status of a code.
+pub(super) fn status(code: Code) -> StatusCode {
+    match code {
+        Code::InvalidJson | Code::InvalidRequest | Code::UnsupportedVersion => StatusCode::BAD_REQUEST,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::Forbidden => StatusCode::FORBIDDEN,
+        Code::SemaphoreNotFound | Code::PolicyNotFound | Code::ClientNotFound | Code::NotFound => {
+            StatusCode::NOT_FOUND
+        }
+        Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        Code::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+        Code::Superseded | Code::ClientFenced => StatusCode::CONFLICT,
+        Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Code::TooManyWaiting => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unavailable | Code::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+        Code::Internal | Code::Other => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl ApiError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Body(Invalid::Json(_)) => Code::InvalidJson,
+            Self::Body(Invalid::Version) => Code::UnsupportedVersion,
+            Self::Body(Invalid::Field { .. })
+            | Self::Part { .. }
+            | Self::Policy(PolicyError::Invalid { .. })
+            | Self::Refused(Refusal::Invalid { .. }) => Code::InvalidRequest,
+            Self::UnsupportedMediaType => Code::UnsupportedMediaType,
+            Self::BodyTooLarge => Code::BodyTooLarge,
+            Self::RequestTimeout => Code::RequestTimeout,
+            Self::RouteNotFound => Code::NotFound,
+            Self::MethodNotAllowed => Code::MethodNotAllowed,
+            Self::SemaphoreNotFound | Self::Refused(Refusal::SemaphoreNotFound) => Code::SemaphoreNotFound,
+            Self::Refused(Refusal::Superseded) => Code::Superseded,
+            Self::Refused(Refusal::TooManyWaiting) => Code::TooManyWaiting,
+            Self::Refused(Refusal::ShuttingDown) => Code::ShuttingDown,
+            Self::Policy(PolicyError::NotFound) => Code::PolicyNotFound,
+            Self::Store(_) | Self::Policy(PolicyError::Store(_)) | Self::Refused(Refusal::Unavailable) => {
+                Code::Unavailable
+            }
+            Self::Internal => Code::Internal,
+        }
+    }
+
+    fn field(&self) -> Option<String> {
+        match self {
+            Self::Body(Invalid::Field { field, .. }) => Some(field.clone()),
+            Self::Part { part, .. } => Some((*part).to_owned()),
+            Self::Policy(PolicyError::Invalid { field, .. }) if field.is_empty() => Some(String::new()),
+            Self::Policy(PolicyError::Invalid { field, .. }) => Some(format!("/{field}")),
+            Self::Refused(Refusal::Invalid { field, .. }) => Some((*field).to_owned()),
+            _ => None,
+        }
+    }
+
+    fn problem(&self) -> Problem {
+        let code = self.code();
+        let status = status(code);
+        let detail = match self {
+            Self::Policy(PolicyError::Store(_)) => "the database is unavailable; ask again later".to_owned(),
+            other => other.to_string(),
+        };
+        Problem {
+            kind: "about:blank".to_owned(),
+            title: status.canonical_reason().unwrap_or_default().to_owned(),
+            status: status.as_u16(),
+            code,
+            detail,
+            field: self.field(),
+            generation: None,
+            request_id: None,
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        if let Self::Store(error) | Self::Policy(PolicyError::Store(error)) = &self {
+            tracing::warn!(error = error as &dyn std::error::Error, "the database did not do it");
+        }
+        let problem = self.problem();
+        let mut response = status(problem.code).into_response();
+        // The body follows once the request's id is known; until then its length is not.
+        response.headers_mut().remove(CONTENT_LENGTH);
+        if matches!(problem.code, Code::TooManyWaiting | Code::Unavailable | Code::ShuttingDown) {
+            response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_S);
+        }
+        response.extensions_mut().insert(problem);
+        response
+    }
+}

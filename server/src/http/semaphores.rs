@@ -1,0 +1,58 @@
+//! Requests, syncs, and what counts against a key.
+
+use super::body::JsonBody;
+use super::names::{Key, Page};
+use super::problem::ApiError;
+use crate::holder::Holder;
+use crate::request;
+use crate::store::{SemaphorePage, Usage};
+use axum::Json;
+use axum::extract::State;
+use queue_wire::{Message, Reply};
+
+/// Report, and ask for permits: answered after the key's next round.
+#[utoipa::path(post, path = "/v1/semaphores/{key}/request", tag = "semaphores",
+    params(("key" = String, Path, description = "1 to 512 bytes, percent-encoded")),
+    request_body = Message, responses((status = 200, description = "What the round decided", body = Reply)))]
+pub(super) async fn request(
+    State(holder): State<Holder>,
+    Key(key): Key,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Reply>, ApiError> {
+    Ok(Json(holder.request(key, request::request(&body)?).await?))
+}
+
+/// Report without asking for permits: answered at once. `demand` is ignored.
+#[utoipa::path(post, path = "/v1/semaphores/{key}/sync", tag = "semaphores",
+    params(("key" = String, Path, description = "1 to 512 bytes, percent-encoded")),
+    request_body = Message, responses((status = 200, description = "Verdicts of the blocks reported", body = Reply)))]
+pub(super) async fn sync(
+    State(holder): State<Holder>,
+    Key(key): Key,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Reply>, ApiError> {
+    Ok(Json(holder.sync(key, request::sync(&body)?).await?))
+}
+
+/// Usage of one semaphore, in one snapshot.
+#[utoipa::path(get, path = "/v1/semaphores/{key}", tag = "semaphores",
+    params(("key" = String, Path, description = "1 to 512 bytes, percent-encoded")),
+    responses((status = 200, description = "What counts against the key", body = Usage)))]
+pub(super) async fn usage(State(holder): State<Holder>, Key(key): Key) -> Result<Json<Usage>, ApiError> {
+    holder.store().usage(key.as_str()).await?.map(Json).ok_or(ApiError::SemaphoreNotFound)
+}
+
+/// Keys that somebody asked for, with limit and usage.
+#[utoipa::path(get, path = "/v1/semaphores", tag = "semaphores",
+    params(
+        ("prefix" = Option<String>, Query, description = "only keys that start with this"),
+        ("after" = Option<String>, Query, description = "only keys after this one: `next` of the page before"),
+        ("limit" = Option<u16>, Query, description = "longest page", minimum = 1, maximum = 1000),
+    ),
+    responses((status = 200, description = "A page, bytewise by key", body = SemaphorePage)))]
+pub(super) async fn list_semaphores(
+    State(holder): State<Holder>,
+    page: Page,
+) -> Result<Json<SemaphorePage>, ApiError> {
+    Ok(Json(holder.store().semaphores(&page.prefix, &page.after, page.limit).await?))
+}

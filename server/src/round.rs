@@ -1,0 +1,181 @@
+//! The shell of a round: one SERIALIZABLE transaction around the pure allocation, repeated whole on conflicts.
+//!
+//! `take -> load -> plan -> check -> apply -> COMMIT`, for rounds, batches of syncs and timers alike. Authoritative for
+//! the order of these steps. On a failure nothing is known to have been done and the callers are told so, never a guess.
+
+use crate::store::{self, Attempt, Body, Loaded, Missing, Prepared, Step, Store, StoreError, Taken, Timing};
+use pgsemaphore_allocation::{
+    Call, Client, ClientId, DbTime, Demand, GrantReport, Outcome, Plan, Refused, Semaphore, SemaphoreKey,
+    State, Work, check, round, sync, timer,
+};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Rows may be missing this often in a row: for a key that is new, and again for one that was forgotten meanwhile.
+const PREPARE_MAX: usize = 5;
+
+/// A call as it was heard, before the transaction that answers it.
+#[derive(Debug, Clone)]
+pub(crate) struct Heard {
+    pub(crate) client: ClientId,
+    pub(crate) seen: u64,
+    pub(crate) arrival: Instant,
+    pub(crate) demand: Vec<Demand>,
+    pub(crate) grants: Vec<GrantReport>,
+}
+
+impl Heard {
+    fn call(&self, anchor: Instant) -> Call {
+        let waited = anchor.saturating_duration_since(self.arrival).as_micros();
+        Call {
+            client: self.client.clone(),
+            seen: self.seen,
+            waited: i64::try_from(waited).unwrap_or(i64::MAX),
+            demand: self.demand.clone(),
+            grants: self.grants.clone(),
+        }
+    }
+}
+
+/// What a transaction did.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    /// One for each call, or nothing where a round was too early.
+    pub(crate) result: TurnResult,
+    /// The database's clock when the key's row was held.
+    pub(crate) now: DbTime,
+    /// A moment of this process's clock that is not before `now`.
+    pub(crate) anchor: Instant,
+    /// When rounds may start, by the policy as it was then.
+    pub(crate) timing: Option<Timing>,
+    /// When the key is next due without a message.
+    pub(crate) next_deadline: Option<Instant>,
+}
+
+/// Whether a transaction answered its calls.
+#[derive(Debug)]
+pub(crate) enum TurnResult {
+    /// One outcome for each call, in their order.
+    Outcomes(Vec<Outcome>),
+    /// Another round was less than a period ago; nothing was done. Ask again after this.
+    TooEarly(Duration),
+}
+
+/// How an attempt comes out.
+enum Attempted {
+    Done(Turn),
+    Missing(Missing),
+}
+
+/// Runs one transaction for `calls`. `period`: how close a round may follow the last one.
+pub(crate) async fn run(
+    store: &Store,
+    key: &SemaphoreKey,
+    work: Work,
+    period: Duration,
+    calls: &[Heard],
+) -> Result<Turn, StoreError> {
+    let name = match work {
+        Work::Round => "round",
+        Work::Sync => "sync",
+        Work::Timer => "timer",
+    };
+    let mut body = Transaction { key, work, period, calls, prepared: Prepared::default() };
+    for _ in 0..PREPARE_MAX {
+        match store.transaction(name, key, &body).await? {
+            Attempted::Done(turn) => return Ok(turn),
+            Attempted::Missing(missing) => body.prepared = store.prepare(key, &missing).await?,
+        }
+    }
+    Err(StoreError::Fenced)
+}
+
+struct Transaction<'a> {
+    key: &'a SemaphoreKey,
+    work: Work,
+    period: Duration,
+    calls: &'a [Heard],
+    prepared: Prepared,
+}
+
+impl Body for Transaction<'_> {
+    type Output = Attempted;
+
+    async fn run(&self, attempt: &mut Attempt) -> Result<Step<Attempted>, StoreError> {
+        let Self { key, work, prepared, .. } = *self;
+        let mut taken = store::take(attempt, key).await?;
+        let calls: Vec<Call> = self.calls.iter().map(|heard| heard.call(taken.anchor)).collect();
+        let Some(mut semaphore) = taken.semaphore.take() else {
+            return Ok(Step::RollBack(without_row(&taken, work, &calls)));
+        };
+        if let Some(remaining) = too_early(&taken, &semaphore, work, self.period) {
+            let turn = turn(&taken, &semaphore, TurnResult::TooEarly(remaining));
+            return Ok(Step::RollBack(Attempted::Done(turn)));
+        }
+        semaphore.slot_cap = semaphore.slot_cap.max(prepared.slot_cap);
+        taken.batch_cap = taken.batch_cap.max(prepared.batch_cap);
+        let state = match store::load(attempt, key, &taken, semaphore, work, &calls).await? {
+            Loaded::State(state) => state,
+            Loaded::Missing(missing) => return Ok(Step::RollBack(Attempted::Missing(missing))),
+        };
+        let plan = plan(work, &state, &calls)?;
+        store::apply(attempt, key, &plan, work, taken.batch_cap).await?;
+        let turn = turn(&taken, &plan.semaphore, TurnResult::Outcomes(plan.answers));
+        Ok(Step::Commit(Attempted::Done(turn)))
+    }
+}
+
+fn plan(work: Work, state: &State, calls: &[Call]) -> Result<Plan, StoreError> {
+    let plan = match work {
+        Work::Round => round(state, calls),
+        Work::Sync => sync(state, calls),
+        Work::Timer => timer(state),
+    };
+    check(work, state, calls, &plan).map_err(StoreError::Violation)?;
+    Ok(plan)
+}
+
+/// A key without a row: refused where no policy covers it; a sync is answered without writing anything; for a round, or
+/// a sync that has seen rounds, the row is made.
+fn without_row(taken: &Taken, work: Work, calls: &[Call]) -> Attempted {
+    let nothing = Semaphore::default();
+    let outcomes = if taken.policy.is_none() {
+        calls.iter().map(|_| Outcome::Refused(Refused::NoPolicy)).collect()
+    } else if work == Work::Round || calls.iter().any(|call| call.seen > 0) {
+        return Attempted::Missing(Missing::default());
+    } else {
+        sync(&blank(taken.now), calls).answers
+    };
+    Attempted::Done(turn(taken, &nothing, TurnResult::Outcomes(outcomes)))
+}
+
+fn blank(now: DbTime) -> State {
+    State {
+        now,
+        semaphore: Semaphore::default(),
+        policy: None,
+        groups: BTreeMap::new(),
+        clients: BTreeMap::<ClientId, Client>::new(),
+        blocks: BTreeMap::new(),
+        due: BTreeMap::new(),
+        contended_elsewhere_until: None,
+    }
+}
+
+/// How long until a round may start, where that is in the future.
+fn too_early(taken: &Taken, semaphore: &Semaphore, work: Work, period: Duration) -> Option<Duration> {
+    let last = semaphore.last_round_at.filter(|_| work == Work::Round && taken.policy.is_some())?;
+    let since = u64::try_from(taken.now - last).unwrap_or(0);
+    period.checked_sub(Duration::from_micros(since)).filter(|remaining| !remaining.is_zero())
+}
+
+fn turn(taken: &Taken, semaphore: &Semaphore, result: TurnResult) -> Turn {
+    let until = |deadline: DbTime| Duration::from_micros(u64::try_from(deadline - taken.now).unwrap_or(0));
+    Turn {
+        result,
+        now: taken.now,
+        anchor: taken.anchor,
+        timing: taken.policy.as_ref().map(|(_, timing)| *timing),
+        next_deadline: semaphore.next_deadline().map(|deadline| taken.anchor + until(deadline)),
+    }
+}

@@ -1,0 +1,167 @@
+//! Writes a plan: a number of statements that does not depend on its size, and a count of rows after each.
+
+use super::StoreError;
+use super::rows::{BlockedJson, kind_text, round_to, status_text, timestamp};
+use super::transaction::Attempt;
+use pgsemaphore_allocation::{Block, Plan, SemaphoreKey, Work};
+use sqlx::postgres::PgQueryResult;
+use sqlx::types::Json;
+use time::OffsetDateTime;
+
+/// Writes `plan`; the key's row first, so that a fence that moved ends the attempt.
+pub(crate) async fn apply(
+    attempt: &mut Attempt,
+    key: &SemaphoreKey,
+    plan: &Plan,
+    work: Work,
+    batch_cap: i32,
+) -> Result<(), StoreError> {
+    write_key(attempt, key, plan, work, batch_cap).await?;
+    write_groups(attempt, key, plan).await?;
+    write_blocks(attempt, key, plan).await?;
+    write_pending(attempt, key, plan).await?;
+    write_clients(attempt, key, plan).await
+}
+
+fn expect_rows(result: &PgQueryResult, expected: usize) -> Result<(), StoreError> {
+    if usize::try_from(result.rows_affected()) == Ok(expected) { Ok(()) } else { Err(StoreError::Fenced) }
+}
+
+fn narrow(permits: i64) -> Result<i32, StoreError> {
+    i32::try_from(permits).map_err(|_| super::rows::corrupt("number of permits"))
+}
+
+async fn write_key(
+    attempt: &mut Attempt,
+    key: &SemaphoreKey,
+    plan: &Plan,
+    work: Work,
+    batch_cap: i32,
+) -> Result<(), StoreError> {
+    let semaphore = &plan.semaphore;
+    let batches = &semaphore.batches;
+    let message_at = (work != Work::Timer).then(|| timestamp(plan.now));
+    let query = sqlx::query(include_str!("../../queries/write_key.sql"))
+        .bind(key.as_str())
+        .bind(attempt.version)
+        .bind(attempt.writer)
+        .bind(round_to(semaphore.round))
+        .bind(semaphore.last_round_at.map(timestamp))
+        .bind(message_at)
+        .bind(semaphore.permit_limit.map(narrow).transpose()?)
+        .bind(semaphore.grants)
+        .bind(semaphore.leases)
+        .bind(semaphore.contended_until.map(timestamp))
+        .bind(semaphore.next_deadline().map(timestamp))
+        .bind(batches.iter().map(|batch| batch.n).collect::<Vec<_>>())
+        .bind(batches.iter().map(|batch| timestamp(batch.deadline)).collect::<Vec<_>>())
+        .bind(batches.iter().map(|batch| batch.open).collect::<Vec<_>>())
+        .bind(batch_cap)
+        .bind(&semaphore.free_slots)
+        .bind(semaphore.unlisted_slots)
+        .bind(semaphore.next_slot)
+        .bind(semaphore.slot_cap);
+    expect_rows(&query.execute(&mut *attempt.tx).await?, 1)
+}
+
+async fn write_groups(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -> Result<(), StoreError> {
+    let groups = &plan.groups;
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let query = sqlx::query(include_str!("../../queries/write_groups.sql"))
+        .bind(key.as_str())
+        .bind(groups.keys().map(|group| group.as_str()).collect::<Vec<_>>())
+        .bind(groups.values().map(|usage| usage.grants).collect::<Vec<_>>())
+        .bind(groups.values().map(|usage| usage.leases).collect::<Vec<_>>());
+    expect_rows(&query.execute(&mut *attempt.tx).await?, groups.len())
+}
+
+/// The columns of blocks to write, one array each.
+#[derive(Default)]
+struct Columns<'a> {
+    slots: Vec<i32>,
+    kinds: Vec<Option<&'static str>>,
+    rounds: Vec<i64>,
+    clients: Vec<&'a str>,
+    groups: Vec<&'a str>,
+    permits: Vec<i32>,
+    used: Vec<i32>,
+    released: Vec<i32>,
+    statuses: Vec<&'static str>,
+    deadlines: Vec<Option<OffsetDateTime>>,
+    batches: Vec<Option<i32>>,
+    created: Vec<Option<OffsetDateTime>>,
+}
+
+impl<'a> Columns<'a> {
+    fn push(&mut self, slot: i32, block: Option<&'a Block>) -> Result<(), StoreError> {
+        self.slots.push(slot);
+        self.kinds.push(block.map(|block| kind_text(block.kind)));
+        self.rounds.push(block.map_or(0, |block| round_to(block.id.round)));
+        self.clients.push(block.map_or("", |block| block.client.as_str()));
+        self.groups.push(block.map_or("", |block| block.group.as_str()));
+        self.permits.push(narrow(block.map_or(0, |block| block.permits))?);
+        self.used.push(narrow(block.map_or(0, |block| block.used))?);
+        self.released.push(narrow(block.map_or(0, |block| block.released))?);
+        self.statuses.push(block.map_or("active", |block| status_text(block.status)));
+        self.deadlines.push(block.map(|block| timestamp(block.deadline)));
+        self.batches.push(block.and_then(|block| block.batch));
+        self.created.push(block.map(|block| timestamp(block.created_at)));
+        Ok(())
+    }
+}
+
+async fn write_blocks(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -> Result<(), StoreError> {
+    if plan.blocks.is_empty() {
+        return Ok(());
+    }
+    let mut columns = Columns::default();
+    for (slot, block) in &plan.blocks {
+        columns.push(*slot, block.as_ref())?;
+    }
+    let query = sqlx::query(include_str!("../../queries/write_blocks.sql"))
+        .bind(key.as_str())
+        .bind(columns.slots)
+        .bind(columns.kinds)
+        .bind(columns.rounds)
+        .bind(columns.clients)
+        .bind(columns.groups)
+        .bind(columns.permits)
+        .bind(columns.used)
+        .bind(columns.released)
+        .bind(columns.statuses)
+        .bind(columns.deadlines)
+        .bind(columns.batches)
+        .bind(columns.created);
+    expect_rows(&query.execute(&mut *attempt.tx).await?, plan.blocks.len())
+}
+
+async fn write_pending(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -> Result<(), StoreError> {
+    if plan.pending.is_empty() {
+        return Ok(());
+    }
+    let pairs = plan.pending.iter().flat_map(|(n, write)| write.slots.iter().map(|slot| (*n, *slot)));
+    let (ns, slots): (Vec<_>, Vec<_>) = pairs.unzip();
+    let appended: Vec<_> = plan.pending.iter().filter(|(_, write)| write.append).map(|(n, _)| *n).collect();
+    let query = sqlx::query(include_str!("../../queries/write_pending.sql")).bind(key.as_str());
+    let result = query.bind(ns).bind(slots).bind(appended).execute(&mut *attempt.tx).await?;
+    expect_rows(&result, plan.pending.len())
+}
+
+async fn write_clients(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -> Result<(), StoreError> {
+    let clients = &plan.clients;
+    if clients.is_empty() {
+        return Ok(());
+    }
+    let blocked =
+        |client: &pgsemaphore_allocation::Client| Json(client.blocked.iter().map(BlockedJson::new).collect());
+    let query = sqlx::query(include_str!("../../queries/write_clients.sql"))
+        .bind(key.as_str())
+        .bind(clients.keys().map(|id| id.as_str()).collect::<Vec<_>>())
+        .bind(clients.values().map(|client| timestamp(client.last_seen)).collect::<Vec<_>>())
+        .bind(clients.values().map(|client| round_to(client.last_block)).collect::<Vec<_>>())
+        .bind(clients.values().map(blocked).collect::<Vec<Json<Vec<BlockedJson>>>>())
+        .bind(clients.values().map(|client| client.blocked_at.map(timestamp)).collect::<Vec<_>>());
+    expect_rows(&query.execute(&mut *attempt.tx).await?, clients.len())
+}

@@ -1,0 +1,95 @@
+//! What can go wrong with the database, by what follows from it.
+
+use pgsemaphore_allocation::Violation;
+
+/// A failed operation of the [`Store`](super::Store).
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database URL can't be read.
+    #[error("the database URL can't be read ({0}); it looks like postgres://user@host:5432/database")]
+    Url(#[source] sqlx::Error),
+    /// Nothing answers, or not in time. Nothing is known to have been done.
+    #[error("the database does not answer: {0}")]
+    Unavailable(#[source] sqlx::Error),
+    /// Commits are not durable before they are told.
+    #[error(
+        "the database has synchronous_commit = off, so what a reply says could be lost; set it to on or local"
+    )]
+    NotDurable,
+    /// The schema is older than this binary.
+    #[error("the schema is at version {found}, this holder needs {needed}: run `pgsemaphore migrate`")]
+    Schema {
+        /// Latest migration applied, 0 if none.
+        found: i64,
+        /// Latest migration of this binary.
+        needed: i64,
+    },
+    /// A migration failed.
+    #[error("the migration failed: {0}")]
+    Migrate(#[source] sqlx::migrate::MigrateError),
+    /// Other transactions kept getting in between, or the connection kept breaking.
+    #[error("gave up after {attempts} attempts, the last one: {last}")]
+    GaveUp {
+        /// How many.
+        attempts: usize,
+        /// What ended the last one.
+        #[source]
+        last: Box<StoreError>,
+    },
+    /// A write did not hit the rows it should: another transaction has them.
+    #[error("the key's row was taken by another transaction")]
+    Fenced,
+    /// A plan broke a promise; it was rolled back.
+    #[error("a plan broke a promise and was rolled back: {0}")]
+    Violation(#[source] Violation),
+    /// A row that can't be, or a statement that the database refused: a fault of this program or of its schema.
+    #[error("the database refused a statement: {0}")]
+    Fault(#[source] sqlx::Error),
+}
+
+impl StoreError {
+    /// Whether repeating the transaction on fresh reads can help: a serialization failure, a deadlock, a fence that
+    /// another transaction moved, or a connection that broke.
+    pub(crate) fn is_transient(&self) -> bool {
+        match self {
+            Self::Fenced => true,
+            Self::Unavailable(error) => {
+                matches!(error, sqlx::Error::Io(_)) || code(error).is_some_and(is_transient)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        let unavailable = match &error {
+            sqlx::Error::Database(e) => e.code().is_some_and(|code| is_transient(&code) || is_away(&code)),
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed
+            | sqlx::Error::Protocol(_) => true,
+            _ => false,
+        };
+        if unavailable { Self::Unavailable(error) } else { Self::Fault(error) }
+    }
+}
+
+fn code(error: &sqlx::Error) -> Option<&str> {
+    match error {
+        sqlx::Error::Database(e) => e.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().map(|e| e.code()),
+        _ => None,
+    }
+}
+
+/// Serialization failure, deadlock, and a backend that was ended (57P01 to 57P03, 08xxx).
+fn is_transient(code: &str) -> bool {
+    matches!(code, "40001" | "40P01" | "57P01" | "57P02" | "57P03") || code.starts_with("08")
+}
+
+/// A lock, statement or connection that could not be had in time, or a server that can't write.
+fn is_away(code: &str) -> bool {
+    matches!(code, "55P03" | "57014" | "25006" | "25P03" | "25P04") || code.starts_with("53")
+}

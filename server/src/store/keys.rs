@@ -1,0 +1,69 @@
+//! Keys that need something without a message: what is due, and what is to be forgotten. Plain scans, outside rounds.
+
+use super::{Attempt, Body, Step, Store, StoreError};
+use pgsemaphore_allocation::SemaphoreKey;
+use std::time::Duration;
+
+/// Keys that one sweep forgets at most; the next one goes on.
+const SWEEP_MAX: i64 = 1000;
+
+/// A key that has something to do.
+pub(crate) struct DueKey {
+    pub(crate) key: SemaphoreKey,
+    /// In how long; zero if it is late.
+    pub(crate) due_in: Duration,
+}
+
+impl Store {
+    /// Keys that are due within `ahead`, late ones included.
+    pub(crate) async fn due_keys(&self, ahead: Duration) -> Result<Vec<DueKey>, StoreError> {
+        let query = sqlx::query_as(include_str!("../../queries/read_due_keys.sql")).bind(ahead.as_secs_f64());
+        let rows: Vec<(String, i64)> = query.fetch_all(self.pool()).await?;
+        let due = |(key, due_in)| DueKey {
+            key: SemaphoreKey::new(key),
+            due_in: Duration::from_micros(u64::try_from(due_in).unwrap_or(0)),
+        };
+        Ok(rows.into_iter().map(due).collect())
+    }
+
+    /// Deletes the rows of keys with nothing counted and no message for `after`. Says how many keys.
+    pub(crate) async fn forget_idle_keys(&self, after: Duration) -> Result<usize, StoreError> {
+        let query = sqlx::query_scalar(include_str!("../../queries/read_idle_keys.sql"));
+        let idle: Vec<String> =
+            query.bind(after.as_secs_f64()).bind(SWEEP_MAX).fetch_all(self.pool()).await?;
+        let mut forgotten = 0;
+        for key in idle {
+            let forget = Forget { key: &key, after };
+            forgotten +=
+                usize::from(self.transaction("forget", &SemaphoreKey::new(key.as_str()), &forget).await?);
+        }
+        Ok(forgotten)
+    }
+}
+
+/// Deletes all rows of a key in one transaction, unless a message came meanwhile.
+struct Forget<'a> {
+    key: &'a str,
+    after: Duration,
+}
+
+impl Body for Forget<'_> {
+    type Output = bool;
+
+    async fn run(&self, attempt: &mut Attempt) -> Result<Step<bool>, StoreError> {
+        let take = sqlx::query(include_str!("../../queries/take_idle_key.sql")).bind(self.key);
+        let taken = take.bind(self.after.as_secs_f64()).execute(&mut *attempt.tx).await?;
+        if taken.rows_affected() == 0 {
+            return Ok(Step::RollBack(false));
+        }
+        for delete in [
+            include_str!("../../queries/delete_slots.sql"),
+            include_str!("../../queries/delete_pending.sql"),
+            include_str!("../../queries/delete_group_usage.sql"),
+            include_str!("../../queries/delete_clients.sql"),
+        ] {
+            sqlx::query(delete).bind(self.key).execute(&mut *attempt.tx).await?;
+        }
+        Ok(Step::Commit(true))
+    }
+}

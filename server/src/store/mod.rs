@@ -1,0 +1,114 @@
+//! PostgreSQL: the only caller of SQL in the server, and the only one that begins a transaction.
+//!
+//! Authoritative for how rows are stored, for retries, and for what a COMMIT with an unknown outcome did. Not
+//! authoritative for what a round decides: that is `pgsemaphore_allocation`. Each statement is a file in `queries/`.
+
+mod apply;
+mod connect;
+mod error;
+mod keys;
+mod load;
+mod policies;
+mod prepare;
+mod rows;
+mod transaction;
+mod usage;
+
+pub(crate) use apply::apply;
+pub use connect::SESSION_SETTINGS;
+pub use error::StoreError;
+pub(crate) use load::{Loaded, Missing, Taken, load, take};
+pub use policies::{Policy, PolicyError, PolicyPage};
+pub(crate) use prepare::Prepared;
+pub use transaction::Attempts;
+pub(crate) use transaction::{Attempt, Body, Step};
+pub use usage::{BlockedUsage, ClientUsage, GroupUsage, SemaphorePage, SemaphoreUsage, Usage};
+
+use pgsemaphore_allocation::SemaphoreKey;
+use sqlx::PgPool;
+use sqlx::postgres::PgConnectOptions;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When rounds of a key may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Timing {
+    /// A round waits at most this long for more requests.
+    pub(crate) wait: Duration,
+    /// Rounds start no closer than this.
+    pub(crate) period: Duration,
+}
+
+/// A pool of connections to the database that holds the semaphores.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pool: PgPool,
+    options: PgConnectOptions,
+    counters: Arc<transaction::Counters>,
+}
+
+impl Store {
+    /// Connects, with at most `connections` connections. The schema is not looked at: see [`Store::ready`].
+    ///
+    /// # Errors
+    /// [`StoreError::Url`] for a URL that can't be read, [`StoreError::Unavailable`] when nothing answers,
+    /// [`StoreError::NotDurable`] where `synchronous_commit` is `off`.
+    pub async fn connect(url: &str, connections: u32) -> Result<Self, StoreError> {
+        let options = connect::options(url)?;
+        let pool = connect::pool(&options, connections).await?;
+        Ok(Self { pool, options, counters: Arc::default() })
+    }
+
+    /// Applies the migrations that are missing.
+    ///
+    /// # Errors
+    /// [`StoreError::Migrate`] says which one failed; a later run goes on from there.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        let mut connection = self.pool.acquire().await.map_err(StoreError::from)?;
+        crate::MIGRATOR.run(&mut *connection).await.map_err(StoreError::Migrate)
+    }
+
+    /// Checks that the database answers and that its schema is new enough for this binary.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`], or [`StoreError::Schema`] with what to do.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        let needed = crate::MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
+        let query = sqlx::query_scalar(include_str!("../../queries/read_migrations.sql"));
+        let found: Option<i64> = match query.fetch_optional(&self.pool).await {
+            Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some("42P01") => None,
+            answer => answer?,
+        };
+        if found.unwrap_or(0) < needed {
+            Err(StoreError::Schema { found: found.unwrap_or(0), needed })
+        } else {
+            Ok(())
+        }
+    }
+
+    /// When rounds of `key` may start; `None` where no policy covers it.
+    pub(crate) async fn timing(&self, key: &SemaphoreKey) -> Result<Option<Timing>, StoreError> {
+        let query = sqlx::query_as(include_str!("../../queries/read_timing.sql")).bind(key.as_str());
+        let row: Option<(i32, i32)> = query.fetch_optional(&self.pool).await?;
+        Ok(row.map(|(wait, period)| Timing { wait: millis(wait), period: millis(period) }))
+    }
+
+    /// Connections for statements that need no transaction.
+    pub(crate) fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// How to open a connection of one's own, for LISTEN.
+    pub(crate) fn options(&self) -> &PgConnectOptions {
+        &self.options
+    }
+
+    /// Closes all connections; statements under way end first.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+pub(crate) fn millis(millis: i32) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}

@@ -1,0 +1,128 @@
+//! The one opener of transactions: SERIALIZABLE, repeated whole on conflicts, answered only after COMMIT.
+
+use super::{Store, StoreError};
+use backon::{BackoffBuilder, ExponentialBuilder};
+use pgsemaphore_allocation::SemaphoreKey;
+use sqlx::{Postgres, Transaction};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Attempts before a transaction gives up.
+const ATTEMPTS: usize = 12;
+
+/// One attempt at a transaction of one key.
+pub(crate) struct Attempt {
+    pub(crate) tx: Transaction<'static, Postgres>,
+    /// Random, written into the key's row: tells whose COMMIT went through.
+    pub(crate) writer: i64,
+    /// The key's version that this attempt writes, once it holds the row.
+    pub(crate) version: Option<i64>,
+}
+
+/// How an attempt ends.
+pub(crate) enum Step<T> {
+    /// What was written is to be committed.
+    Commit(T),
+    /// There is nothing to write.
+    RollBack(T),
+}
+
+/// What transactions did since the store was opened.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    attempts: AtomicU64,
+    repeated: AtomicU64,
+}
+
+/// How often transactions were attempted, and how many of those attempts had to be repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempts {
+    /// Attempts begun.
+    pub begun: u64,
+    /// Of those, how many other transactions or a broken connection ended.
+    pub repeated: u64,
+}
+
+/// The body of a transaction.
+pub(crate) trait Body {
+    /// What it results in.
+    type Output;
+
+    /// Does one attempt. Must read everything afresh: the attempts before it never happened.
+    fn run(
+        &self,
+        attempt: &mut Attempt,
+    ) -> impl Future<Output = Result<Step<Self::Output>, StoreError>> + Send;
+}
+
+impl Store {
+    /// How often transactions were attempted since the store was opened.
+    pub fn attempts(&self) -> Attempts {
+        let Counters { attempts, repeated } = &*self.counters;
+        Attempts { begun: attempts.load(Ordering::Relaxed), repeated: repeated.load(Ordering::Relaxed) }
+    }
+
+    /// Runs `body` in a SERIALIZABLE transaction of `key`, and repeats it whole when other transactions got in between.
+    ///
+    /// An error at COMMIT means "outcome unknown", whatever its code: the key's row tells whether this attempt wrote it
+    /// last. Where it doesn't, repeating is safe, because reports are cumulative and blocks of an attempt that did go
+    /// through are delivered again.
+    pub(crate) async fn transaction<B: Body>(
+        &self,
+        name: &'static str,
+        key: &SemaphoreKey,
+        body: &B,
+    ) -> Result<B::Output, StoreError> {
+        let mut pauses = ExponentialBuilder::new()
+            .with_min_delay(Duration::from_millis(2))
+            .with_max_delay(Duration::from_millis(250))
+            .with_max_times(ATTEMPTS - 1)
+            .with_jitter()
+            .build();
+        loop {
+            self.counters.attempts.fetch_add(1, Ordering::Relaxed);
+            let error = match self.attempt(key, body).await {
+                Err(error) if error.is_transient() => error,
+                ended => return ended,
+            };
+            self.counters.repeated.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(transaction = name, %key, %error, "attempt failed");
+            match pauses.next() {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(StoreError::GaveUp { attempts: ATTEMPTS, last: Box::new(error) }),
+            }
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "this is the one opener of transactions")]
+    async fn attempt<B: Body>(&self, key: &SemaphoreKey, body: &B) -> Result<B::Output, StoreError> {
+        let tx = self.pool.begin_with("BEGIN ISOLATION LEVEL SERIALIZABLE").await?;
+        let mut attempt = Attempt { tx, writer: rand::random(), version: None };
+        match body.run(&mut attempt).await? {
+            Step::RollBack(value) => {
+                attempt.tx.rollback().await?;
+                Ok(value)
+            }
+            Step::Commit(value) => {
+                let (writer, version) = (attempt.writer, attempt.version);
+                match attempt.tx.commit().await {
+                    Ok(()) => Ok(value),
+                    Err(_) if self.was_committed(key, version, writer).await? => Ok(value),
+                    Err(error) => Err(StoreError::Unavailable(error)),
+                }
+            }
+        }
+    }
+
+    /// Looks at the key's row, in a fresh transaction, to learn what a COMMIT with an unknown outcome did.
+    async fn was_committed(
+        &self,
+        key: &SemaphoreKey,
+        version: Option<i64>,
+        writer: i64,
+    ) -> Result<bool, StoreError> {
+        let query = sqlx::query_as(include_str!("../../queries/read_fence.sql")).bind(key.as_str());
+        let row: Option<(i64, i64)> = query.fetch_optional(&self.pool).await?;
+        Ok(row.is_some_and(|(found, by)| Some(found) == version && by == writer))
+    }
+}

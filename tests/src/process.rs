@@ -1,0 +1,202 @@
+//! The real binary, `pgsemaphore`, as a process that a test can watch, stop, freeze and kill.
+
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::until::{until, within_reason};
+
+/// The lines a process has written so far.
+type Lines = Arc<Mutex<Vec<String>>>;
+
+/// A running `pgsemaphore`; it is killed when this value is dropped. If the test fails, what it wrote is shown.
+#[derive(Debug)]
+#[must_use = "the process is killed when this value is dropped"]
+pub struct Process {
+    child: Child,
+    pid: Pid,
+    stdout: Lines,
+    stderr: Lines,
+}
+
+impl Process {
+    /// Starts `pgsemaphore` with these arguments, and no variable of ours that it reads.
+    ///
+    /// # Panics
+    ///
+    /// When the binary has not been built.
+    pub fn start<I: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = I>) -> Self {
+        let binary = binary();
+        let mut command = Command::new(&binary);
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("PGSEMAPHORE_") && name != "PGSEMAPHORE_PG_BIN" || name == "DATABASE_URL" {
+                command.env_remove(&*name);
+            }
+        }
+        let mut child = command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run {}: {error}", binary.display()));
+        let pid =
+            child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw).expect("a running child");
+        let stdout = collect(child.stdout.take().expect("a piped stdout"));
+        let stderr = collect(child.stderr.take().expect("a piped stderr"));
+        Self { child, pid, stdout, stderr }
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// What it has written to standard output so far.
+    #[must_use]
+    pub fn stdout(&self) -> String {
+        joined(&self.stdout)
+    }
+
+    /// What it has written to standard error so far.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        joined(&self.stderr)
+    }
+
+    /// `kill -9`.
+    pub fn kill(&self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    /// Asks it to stop, as a service manager does: SIGTERM.
+    pub fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    /// Stops its clock, so to say: SIGSTOP.
+    pub fn freeze(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on: SIGCONT.
+    pub fn thaw(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Waits until it has ended.
+    pub async fn wait(&mut self) -> ExitStatus {
+        within_reason("the process ends", self.child.wait()).await.expect("the child's status")
+    }
+
+    /// Waits until it has ended, and returns the exit code, which it must have.
+    pub async fn code(&mut self) -> i32 {
+        self.wait().await.code().expect("an exit code, not a signal")
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(self.pid, signal).unwrap_or_else(|error| panic!("{signal} to {}: {error}", self.pid));
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- standard output of {}\n{}", self.pid, self.stdout());
+            eprintln!("--- standard error of {}\n{}", self.pid, self.stderr());
+        }
+    }
+}
+
+/// A running holder: `pgsemaphore serve` that has said where it listens.
+#[derive(Debug)]
+#[must_use = "the holder is killed when this value is dropped"]
+pub struct Serve {
+    process: Process,
+    url: String,
+}
+
+impl Serve {
+    /// Starts a holder over this database, on a free port, and waits until it listens.
+    pub async fn start(database_url: &str) -> Self {
+        Self::start_with(database_url, &[]).await
+    }
+
+    /// As [`Serve::start`], with more options of `serve`.
+    ///
+    /// # Panics
+    ///
+    /// When it ends before it listens.
+    pub async fn start_with(database_url: &str, options: &[&str]) -> Self {
+        let mut arguments = vec!["serve", "--database-url", database_url];
+        if !options.contains(&"--listen") {
+            arguments.extend(["--listen", "127.0.0.1:0"]);
+        }
+        arguments.extend(options);
+        let mut process = Process::start(&arguments);
+        until("the holder listens", async || {
+            if let Some(status) = process.child.try_wait().expect("the child's status") {
+                panic!("the holder ended before it listened: {status}");
+            }
+            process.stdout().contains('\n')
+        })
+        .await;
+        let first = process.stdout().lines().next().unwrap_or_default().to_owned();
+        let url =
+            first.strip_prefix("listening on ").unwrap_or_else(|| panic!("first line: {first}")).to_owned();
+        Self { process, url }
+    }
+
+    /// `http://HOST:PORT`
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl std::ops::Deref for Serve {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl std::ops::DerefMut for Serve {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
+/// The binary that cargo put beside the folder of the test executable.
+fn binary() -> PathBuf {
+    let test = std::env::current_exe().expect("the path of the test executable");
+    let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
+    let binary = folder.join("pgsemaphore");
+    assert!(binary.is_file(), "{} is missing: run `make test`, which builds it first", binary.display());
+    binary
+}
+
+fn collect(stream: impl AsyncRead + Unpin + Send + 'static) -> Lines {
+    let lines = Lines::default();
+    let sink = Arc::clone(&lines);
+    tokio::spawn(async move {
+        let mut reader = BufReader::new(stream).lines();
+        while let Ok(Some(line)) = reader.next_line().await {
+            sink.lock().expect("no panic while locked").push(line);
+        }
+    });
+    lines
+}
+
+fn joined(lines: &Lines) -> String {
+    lines.lock().expect("no panic while locked").iter().flat_map(|line| [line, "\n"]).collect()
+}
