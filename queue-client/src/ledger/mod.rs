@@ -66,7 +66,7 @@ pub struct Served {
 }
 
 /// The ledger of one key. See the [module](self) for how it is driven.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Ledger {
     identity: Identity,
     grants: BTreeMap<BlockId, Grant>,
