@@ -30,7 +30,7 @@ pub use speak::{Call, SUPERSEDE_AFTER_MS};
 use speak::{HEARTBEAT_MIN_MS, Lane};
 
 /// Who speaks: the same for every key of a process.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// The job-queue process, new for each start.
     pub client_id: String,
@@ -39,7 +39,7 @@ pub struct Identity {
 }
 
 /// The holder's name for a block.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(Arc<str>);
 
 impl BlockId {
@@ -50,14 +50,14 @@ impl BlockId {
 }
 
 /// A place in a group's queue.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Waiter {
     group: String,
     number: u64,
 }
 
 /// A waiter whose turn has come, and the block its permit is of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Served {
     /// Who.
     pub waiter: Waiter,
@@ -66,7 +66,7 @@ pub struct Served {
 }
 
 /// The ledger of one key. See the [module](self) for how it is driven.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Ledger {
     identity: Identity,
     grants: BTreeMap<BlockId, Grant>,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BlockId, grant::Grant};
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Queue {
     /// Waiters by number, which rises, with the time each began to wait.
     pub(super) waiters: BTreeMap<u64, u64>,

@@ -31,7 +31,7 @@ pub struct Call {
 
 /// Calls of one kind: the newest that is under way, as number and time; the one it superseded, if that is still under
 /// way; the end of the pause after a failure.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Lane {
     pub(super) in_flight: Option<(u64, u64)>,
     superseded: Option<u64>,

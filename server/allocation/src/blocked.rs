@@ -12,7 +12,7 @@ pub const BLOCKED_LIFETIME: Micros = 75_000_000;
 const REWRITE_AFTER: Micros = 5_000_000;
 
 /// Why demand stays queued.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The limit could not be resolved.
     LimitResolutionError,
@@ -23,7 +23,7 @@ pub enum Reason {
 }
 
 /// What one demand entry still lacks after its turn.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lacking {
     /// The group.
     pub group: Group,
@@ -34,7 +34,7 @@ pub struct Lacking {
 }
 
 /// The same, as it is kept for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BlockedEntry {
     /// What is lacking.
     pub lacking: Lacking,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// `blocks` holds at least: the blocks that the calls report, those of the batches that are due at `now`, and every
 /// open block of a calling client made in a round after that call's `seen`. `groups` holds the groups of those blocks
 /// and of the demand. `clients` holds every calling client.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     /// The transaction's one moment, read by the database when it held the key's row.
     pub now: DbTime,
@@ -30,7 +30,7 @@ pub struct State {
 }
 
 /// The key's row: counters and where to find things.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Semaphore {
     /// Number of the latest round, 0 before the first.
     pub round: u64,
@@ -69,7 +69,7 @@ impl Semaphore {
 }
 
 /// Grants with unclaimed permits that are found together when the earliest of them is due.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch {
     /// The row that lists them.
     pub n: i32,
@@ -80,7 +80,7 @@ pub struct Batch {
 }
 
 /// The parts of a policy that a round looks at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Policy {
     /// The shared limit; `None` where it can't be resolved.
     pub limit: Option<Permits>,
@@ -91,7 +91,7 @@ pub struct Policy {
 }
 
 /// Counters and ceiling of one group.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct GroupUsage {
     /// Permits minus released of its open grants.
     pub grants: Permits,
@@ -102,7 +102,7 @@ pub struct GroupUsage {
 }
 
 /// A client as the key knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Client {
     /// Its last committed message, kept to about 20 s.
     pub last_seen: DbTime,
@@ -115,7 +115,7 @@ pub struct Client {
 }
 
 /// An open grant or lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Block {
     /// Its name.
     pub id: BlockId,
@@ -157,7 +157,7 @@ impl Block {
 }
 
 /// What a block is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Each permit must be claimed before the deadline.
     Grant,
@@ -166,7 +166,7 @@ pub enum Kind {
 }
 
 /// What an open block is now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
     /// In use.
     Active,

@@ -12,6 +12,7 @@ const REQUESTS_MAX: usize = 2;
 /// Demand that stays blocked is not stated again sooner.
 const ASK_AGAIN_MIN_MS: u64 = 250;
 
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct Process {
     /// Its number in this world, and its `client_id`.
     pub(crate) serial: u32,
@@ -25,6 +26,7 @@ pub(crate) struct Process {
 }
 
 /// Something that has a permit.
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct Item {
     pub(crate) block: BlockId,
     /// Whether it has started; before that the permit can still go to another.
@@ -32,7 +34,7 @@ pub(crate) struct Item {
 }
 
 /// A clock that runs at its own speed, and that anything may happen to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Clock {
     pub(crate) now: Micros,
     /// Microseconds per true millisecond.
