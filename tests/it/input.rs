@@ -1,20 +1,20 @@
 //! Whatever is sent, the answer is a problem that says where the fault is; never a 500, and nothing is written.
 
-use pgsemaphore_tests::{Api, Db, Serve};
+use pgsemaphore_tests::{Api, Db, InProcess};
 use serde_json::json;
 
 const BOTH: [&str; 2] = ["/v1/semaphores/k/request", "/v1/semaphores/k/sync"];
 
-async fn holder() -> (Db, Serve, Api) {
+async fn holder() -> (Db, InProcess, Api) {
     let db = Db::new().await;
-    let serve = Serve::start(db.url()).await;
-    let api = Api::new(serve.url());
-    (db, serve, api)
+    let holder = InProcess::start(db.url()).await;
+    let api = Api::new(holder.url());
+    (db, holder, api)
 }
 
 #[tokio::test]
 async fn bodies_that_are_not_json_or_not_a_message() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     let deep = "[".repeat(100_000);
     let bodies = [
         ("", "invalid_json", "no field"),
@@ -54,7 +54,7 @@ async fn bodies_that_are_not_json_or_not_a_message() {
 
 #[tokio::test]
 async fn names_in_urls() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     let body = r#"{"v":1,"client_id":"w"}"#;
     let long = format!("/v1/semaphores/{}", "é".repeat(257));
     let targets = [
@@ -94,7 +94,7 @@ async fn names_in_urls() {
 
 #[tokio::test]
 async fn routes_methods_and_media_types() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     for target in
         ["/", "/v1", "/v1/nope", "/v1/semaphores/a/b", "/v1/semaphores/a/request/", "/v2/semaphores"]
     {
@@ -130,7 +130,7 @@ async fn routes_methods_and_media_types() {
 
 #[tokio::test]
 async fn a_body_that_is_too_large_is_told_so() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     let body = format!(r#"{{"v":1,"client_id":"w","x":"{}"}}"#, "x".repeat(4 * 1024 * 1024));
     assert_eq!(api.post(BOTH[0], &body).await.code(), (413, "body_too_large"));
     assert_eq!(api.put("/v1/policies/k", &body).await.code(), (413, "body_too_large"));
@@ -138,7 +138,7 @@ async fn a_body_that_is_too_large_is_told_so() {
 
 #[tokio::test]
 async fn the_id_of_a_request_is_the_callers_own_if_it_is_sane() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     let answer = api.call("GET", "/nope", &["x-request-id: abc-1"], b"").await;
     assert_eq!(answer.body["request_id"], "abc-1");
     let long = format!("x-request-id: {}", "a".repeat(500));
@@ -150,7 +150,7 @@ async fn the_id_of_a_request_is_the_callers_own_if_it_is_sane() {
 
 #[tokio::test]
 async fn a_key_without_policy_and_state_is_not_found() {
-    let (db, _serve, api) = holder().await;
+    let (db, _holder, api) = holder().await;
     assert_eq!(api.get("/v1/semaphores/k").await.code(), (404, "semaphore_not_found"));
     for target in BOTH {
         let answer = api.post(target, r#"{"v":1,"client_id":"w","demand":[{"count":1}]}"#).await;
@@ -165,7 +165,7 @@ async fn a_key_without_policy_and_state_is_not_found() {
 
 #[tokio::test]
 async fn usage_of_a_key_with_a_policy_alone_is_zero() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     api.put("/v1/policies/a:*", r#"{"limit":100,"provisioning":"over","lease_extra_ratio":0.255}"#).await;
     let answer = api.get("/v1/semaphores/a:1").await;
     assert_eq!(
@@ -180,7 +180,7 @@ async fn usage_of_a_key_with_a_policy_alone_is_zero() {
 
 #[tokio::test]
 async fn health_and_the_document() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     assert_eq!(api.get("/healthz").await.status, 200);
     assert_eq!(api.get("/readyz").await.status, 200);
     let document = api.get("/openapi.json").await.body;

@@ -7,3 +7,4 @@ mod grants;
 mod input;
 mod kit;
 mod policies;
+mod storage;

@@ -1,13 +1,13 @@
 //! Policies, over HTTP and in SQL: one validator behind both.
 
-use pgsemaphore_tests::{Api, Db, Serve};
+use pgsemaphore_tests::{Api, Db, InProcess};
 use serde_json::{Value, json};
 
-async fn holder() -> (Db, Serve, Api) {
+async fn holder() -> (Db, InProcess, Api) {
     let db = Db::new().await;
-    let serve = Serve::start(db.url()).await;
-    let api = Api::new(serve.url());
-    (db, serve, api)
+    let holder = InProcess::start(db.url()).await;
+    let api = Api::new(holder.url());
+    (db, holder, api)
 }
 
 /// What `configure` says to a pattern and changes: the field at fault, or none.
@@ -29,7 +29,7 @@ async fn configure(db: &Db, pattern: &str, changes: &str) -> Result<Value, Strin
 
 #[tokio::test]
 async fn a_policy_has_every_field_and_can_be_put_back() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     let answer = api.put("/v1/policies/account:*", r#"{"limit":100}"#).await;
     let mut policy = answer.body.clone();
     assert_eq!(answer.status, 200);
@@ -61,7 +61,7 @@ async fn a_policy_has_every_field_and_can_be_put_back() {
 
 #[tokio::test]
 async fn a_put_keeps_group_limits_unless_it_names_them() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     api.put("/v1/policies/k", r#"{"limit":9,"eager":true,"group_limits":{"":1,"a/b":2}}"#).await;
     let kept = api.put("/v1/policies/k", r#"{"limit":8}"#).await.body;
     assert_eq!((&kept["group_limits"], &kept["eager"]), (&json!({"": 1, "a/b": 2}), &json!(false)));
@@ -73,7 +73,7 @@ async fn a_put_keeps_group_limits_unless_it_names_them() {
 
 #[tokio::test]
 async fn group_limits_are_set_and_removed_one_by_one() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     assert_eq!(api.put("/v1/policies/k/groups/a", r#"{"limit":1}"#).await.code(), (404, "policy_not_found"));
     assert_eq!(api.delete("/v1/policies/k/groups/a").await.code(), (404, "policy_not_found"));
     api.put("/v1/policies/k", r#"{"limit":9}"#).await;
@@ -100,7 +100,7 @@ async fn group_limits_are_set_and_removed_one_by_one() {
 
 #[tokio::test]
 async fn a_deleted_policy_takes_its_group_limits_along() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     assert_eq!(api.delete("/v1/policies/k").await.code(), (404, "policy_not_found"));
     api.put("/v1/policies/k", r#"{"limit":9,"group_limits":{"a":1}}"#).await;
     assert_eq!(api.delete("/v1/policies/k").await.status, 204);
@@ -110,7 +110,7 @@ async fn a_deleted_policy_takes_its_group_limits_along() {
 
 #[tokio::test]
 async fn lists_are_paged_bytewise() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     for pattern in ["b", "B*", "a", "%C3%A9", "*"] {
         assert_eq!(api.put(&format!("/v1/policies/{pattern}"), r#"{"limit":1}"#).await.status, 200);
     }
@@ -134,7 +134,7 @@ async fn lists_are_paged_bytewise() {
 
 #[tokio::test]
 async fn every_field_is_judged_with_its_name_over_http_and_in_sql() {
-    let (db, _serve, api) = holder().await;
+    let (db, _holder, api) = holder().await;
     for (field, good, bad) in RANGES {
         for (value, ok) in
             good.iter().map(|value| (value, true)).chain(bad.iter().map(|value| (value, false)))
@@ -203,7 +203,7 @@ const RANGES: &[Range] = &[
 
 #[tokio::test]
 async fn fields_that_exclude_or_need_each_other() {
-    let (db, _serve, api) = holder().await;
+    let (db, _holder, api) = holder().await;
     for (body, field) in [
         ("{}", "limit"),
         (r#"{"limit":1,"limit_function":"f"}"#, "limit_function"),
@@ -232,7 +232,7 @@ async fn fields_that_exclude_or_need_each_other() {
 
 #[tokio::test]
 async fn what_json_leaves_open_is_refused_over_http() {
-    let (_db, _serve, api) = holder().await;
+    let (_db, _holder, api) = holder().await;
     for (body, field) in [
         (r#"{"limit":1,"limit":1}"#, "/limit"),
         (r#"{"limit":-0}"#, "/limit"),
@@ -295,8 +295,47 @@ async fn the_exact_pattern_wins_then_the_longest_prefix() {
 }
 
 #[tokio::test]
+async fn the_winner_is_the_one_that_trying_every_prefix_finds() {
+    let db = Db::new().await;
+    let texts = |n: usize, depth: u32| {
+        let letters = ['a', 'b', ':', 'é', '*', '('];
+        (0..letters.len().pow(depth)).step_by(n).map(move |mut number| {
+            let digits = (0..depth).map(|_| {
+                let letter = letters[number % letters.len()];
+                number /= letters.len();
+                letter
+            });
+            digits.collect::<String>()
+        })
+    };
+    let mut patterns: Vec<String> = texts(5, 3).chain(texts(7, 3).map(|stem| stem + "*")).collect();
+    patterns.extend(["a*", "ab*", "é*"].map(str::to_owned));
+    for pattern in &patterns {
+        configure(&db, pattern, r#"{"limit":1}"#).await.expect("a policy");
+    }
+    let tried = |key: &str| {
+        let exact = patterns.iter().find(|pattern| *pattern == key && !key.ends_with('*'));
+        let longest = patterns
+            .iter()
+            .filter(|pattern| pattern.strip_suffix('*').is_some_and(|stem| key.starts_with(stem)));
+        exact.or_else(|| longest.max_by_key(|pattern| pattern.len())).cloned()
+    };
+    let keys: Vec<String> = texts(1, 3).chain(texts(3, 4)).collect();
+    let found: Vec<Option<String>> = sqlx::query_scalar(
+        "SELECT pgsemaphore_data.policy_for(k) FROM unnest($1::text[]) WITH ORDINALITY AS u(k, n) ORDER BY n",
+    )
+    .bind(&keys)
+    .fetch_all(db.pool())
+    .await
+    .expect("winners");
+    for (key, found) in keys.iter().zip(found) {
+        assert_eq!(found, tried(key), "{key}");
+    }
+}
+
+#[tokio::test]
 async fn patterns_have_a_length() {
-    let (db, _serve, api) = holder().await;
+    let (db, _holder, api) = holder().await;
     let key: String = (0..64).map(|n| format!("{:08x}", n * 0x9E37_79B1_u64 % 0xFFFF_FFFF)).collect();
     assert_eq!(key.len(), 512);
     for (pattern, ok) in [
