@@ -5,3 +5,4 @@ mod grants;
 mod input;
 mod kit;
 mod policies;
+mod schema;
