@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::client::Inner;
 use crate::driver;
 use crate::error::{AcquireError, DrainError};
-use crate::ledger::{BlockId, Ledger, Waiter};
+use crate::ledger::{BlockId, Ledger, Served, Waiter};
 
 /// One shared budget, as this process sees it. Cheap to clone; made by
 /// [`QueueClient::semaphore`](crate::QueueClient::semaphore).
@@ -242,11 +242,16 @@ impl Drop for Shared {
 impl State {
     /// Tells waiters whose turn has come.
     pub(crate) fn hand_out(&mut self) {
-        for served in self.ledger.served() {
-            let sender = self.waiting.remove(&served.waiter);
-            let block = served.block.clone();
-            if sender.is_none_or(|sender| sender.send(Ok(block)).is_err()) {
-                self.ledger.put_back(&served.block);
+        loop {
+            let served = self.ledger.served();
+            if served.is_empty() {
+                return;
+            }
+            for Served { waiter, block } in served {
+                let sender = self.waiting.remove(&waiter);
+                if sender.is_none_or(|sender| sender.send(Ok(block.clone())).is_err()) {
+                    self.ledger.put_back(&block);
+                }
             }
         }
     }

@@ -42,8 +42,11 @@ pub enum AcquireError {
 
 /// Why [`drain`](crate::QueueClient::drain) could not give everything back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the holder refused the last reports of {key:?} ({} {}): {}; \
-         correct it and drain again, or let an operator settle the client", .problem.status, .problem.title, .problem.detail)]
+#[error(
+    "the holder refused the last reports of {key:?} ({} {}): {}; \
+     correct it and drain again, or let an operator settle the client",
+    .problem.status, .problem.title, .problem.detail
+)]
 pub struct DrainError {
     /// The semaphore whose permits may still be counted.
     pub key: String,

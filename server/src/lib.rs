@@ -5,7 +5,9 @@
 //! crate `pgsemaphore_allocation`.
 
 mod actor;
+pub mod cli;
 mod clock;
+mod demo;
 pub mod embedded;
 mod hints;
 mod holder;

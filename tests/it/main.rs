@@ -6,3 +6,4 @@ mod input;
 mod kit;
 mod policies;
 mod schema;
+mod storage;

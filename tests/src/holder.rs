@@ -5,6 +5,9 @@ use pgsemaphore::{Holder, Store, http};
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// More than a holder needs, so that transactions get in each other's way if they can.
+const CONNECTIONS: u32 = 16;
+
 /// A holder that listens on a free port of loopback.
 #[must_use = "the holder is stopped with this value"]
 pub struct InProcess {
@@ -22,7 +25,7 @@ impl InProcess {
 
     /// Starts a holder that forgets keys which are idle for `forget_after`.
     pub async fn start_forgetting(url: &str, forget_after: Duration) -> Self {
-        let store = Store::connect(url, 8).await.expect("the test database");
+        let store = Store::connect(url, CONNECTIONS).await.expect("the test database");
         let holder = Holder::start(store, forget_after);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -65,6 +68,11 @@ impl InProcess {
         let response = self.client.request(method, format!("{}{path}", self.url)).json(body).send().await;
         let response = response.expect("an answer");
         (response.status().as_u16(), response.json().await.unwrap_or(Value::Null))
+    }
+
+    /// The holder itself.
+    pub fn holder(&self) -> &Holder {
+        &self.holder
     }
 
     /// Stops it in order.

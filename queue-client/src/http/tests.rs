@@ -1,1 +1,96 @@
+//! Against a holder of a few lines: what goes over the wire, and which holder is asked.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// Answers each connection once with `response`; gives the URL and the first lines of what it was asked.
+async fn holder_that_says(response: String) -> (String, tokio::sync::mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (asked, lines) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut read = Vec::new();
+            while !String::from_utf8_lossy(&read).contains("\"client_id\"") {
+                stream.read_buf(&mut read).await.unwrap();
+            }
+            stream.write_all(response.as_bytes()).await.unwrap();
+            asked.send(String::from_utf8(read).unwrap()).unwrap();
+        }
+    });
+    (url, lines)
+}
+
+fn response(status: &str, headers: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+fn problem(status: u16, code: &str) -> String {
+    format!(
+        r#"{{"type":"about:blank","title":"t","status":{status},"code":"{code}","detail":"d","generation":4}}"#
+    )
+}
+
+async fn ask(urls: &[String]) -> Result<Reply, CallError> {
+    let transport = HttpTransport::new(urls, Some("secret")).unwrap();
+    transport.call("account:42/ä b", Endpoint::Sync, &Message::new("w")).await
+}
+
+#[tokio::test]
+async fn a_key_is_one_segment_and_the_token_goes_with_it() {
+    let (url, mut asked) = holder_that_says(response("200 OK", "", r#"{"v":1,"round":7,"new":[]}"#)).await;
+    assert_eq!(ask(&[format!("{url}/")]).await.unwrap().round, 7);
+    let asked = asked.recv().await.unwrap();
+    assert!(asked.starts_with("POST /v1/semaphores/account%3A42%2F%C3%A4%20b/sync HTTP/1.1\r\n"), "{asked}");
+    assert!(asked.contains("authorization: Bearer secret"), "{asked}");
+}
+
+#[tokio::test]
+async fn another_holder_answers_when_one_is_away_or_stopping() {
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gone_url = format!("http://{}", gone.local_addr().unwrap());
+    drop(gone);
+    let stopping = response("503 Service Unavailable", "retry-after: 3\r\n", &problem(503, "shutting_down"));
+    let (stopping, _asked) = holder_that_says(stopping).await;
+    let (good, _asked_too) = holder_that_says(response("200 OK", "", r#"{"v":1,"round":7}"#)).await;
+    assert_eq!(ask(&[gone_url.clone(), stopping.clone(), good]).await.unwrap().round, 7);
+
+    let error = ask(&[gone_url.clone(), stopping]).await.unwrap_err();
+    let CallError::RetryLater { after, .. } = error else { panic!("{error:?}") };
+    assert_eq!(after, Some(Duration::from_secs(3)));
+    assert!(matches!(ask(&[gone_url]).await.unwrap_err(), CallError::Unreachable(_)));
+}
+
+#[tokio::test]
+async fn each_refusal_is_told_apart() {
+    let refusal = async |status: u16, code: &str| {
+        let (url, _asked) =
+            holder_that_says(response(&format!("{status} X"), "", &problem(status, code))).await;
+        ask(&[url]).await.unwrap_err()
+    };
+    assert!(matches!(refusal(404, "semaphore_not_found").await, CallError::NotFound(_)));
+    assert!(matches!(refusal(404, "not_found").await, CallError::Refused(_)));
+    assert!(matches!(refusal(400, "invalid_request").await, CallError::Refused(_)));
+    assert!(matches!(refusal(403, "forbidden").await, CallError::Refused(_)));
+    assert!(matches!(refusal(409, "superseded").await, CallError::Superseded));
+    assert!(matches!(refusal(409, "client_fenced").await, CallError::Fenced { generation: Some(4) }));
+    assert!(matches!(refusal(429, "too_many_waiting").await, CallError::RetryLater { .. }));
+    assert!(matches!(refusal(500, "internal").await, CallError::RetryLater { .. }));
+    let (url, _asked) = holder_that_says(response("502 Bad Gateway", "", "<html>")).await;
+    assert!(matches!(ask(&[url]).await.unwrap_err(), CallError::RetryLater { .. }));
+    let (url, _asked) = holder_that_says(response("200 OK", "", "<html>")).await;
+    assert!(matches!(ask(&[url]).await.unwrap_err(), CallError::Unreachable(_)));
+}
+
+#[test]
+fn what_is_no_holder_is_said_when_the_client_is_built() {
+    let build = |url: &str, token| HttpTransport::new(&[url], token).unwrap_err().to_string();
+    assert!(build("holder:7070", None).contains("scheme must be http or https"));
+    assert!(build("http://", None).contains("is not the URL of a holder"));
+    assert!(build("http://holder?x", None).contains("neither query nor fragment"));
+    assert!(build("http://holder", Some("a\nb")).contains("token"));
+    assert!(matches!(HttpTransport::new::<&str>(&[], None), Err(BuildError::NoHolder)));
+}

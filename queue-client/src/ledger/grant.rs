@@ -85,6 +85,11 @@ impl Grant {
         self.running
     }
 
+    /// Permits that the holder has back.
+    pub(super) fn returned(&self) -> u64 {
+        self.heard
+    }
+
     /// Whether the holder has to be told something.
     pub(super) fn due(&self) -> bool {
         self.confirmed < self.permits || self.heard < self.released

@@ -11,6 +11,8 @@
 //! until it has none, for what to send; with no event, ask again at [`wake_at`](Ledger::wake_at).
 
 mod grant;
+#[cfg(test)]
+mod model;
 mod queue;
 mod speak;
 #[cfg(test)]
@@ -265,12 +267,11 @@ impl Ledger {
             }
             return 0;
         };
-        let (was_due, running) = (before.due(), before.running());
+        let (returned, running) = (before.returned(), before.running());
         let mut grant = before.clone();
         let open = grant.hear(verdict);
-        if !open || (was_due && !grant.due()) {
-            // Capacity may have come back with it.
-            self.ask_again_at = 0;
+        if !open || grant.returned() > returned {
+            self.ask_again_at = 0; // capacity has come back, perhaps for the demand that is blocked
         }
         let group = grant.group.clone();
         self.noting_demand(&group, |ledger| if open { ledger.put(id, grant) } else { ledger.set(id, None) });

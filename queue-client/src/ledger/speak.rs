@@ -13,7 +13,7 @@ use crate::transport::Endpoint;
 /// becomes one.
 pub const SUPERSEDE_AFTER_MS: u64 = 5;
 
-/// As long as the one that was superseded before is not answered, for this long: superseding keeps pace with the network.
+/// And for this long as long as the one that was superseded before is not answered, to keep pace with the network.
 const SUPERSEDE_UNANSWERED_AFTER_MS: u64 = 1000;
 /// A holder that wants to hear from its clients more often than this is not obeyed.
 pub(super) const HEARTBEAT_MIN_MS: u64 = 100;

@@ -61,7 +61,14 @@ pub(crate) fn record<R>(
     }
     let by_limit = lacking.values().flatten().any(|lacks| lacks.reason == Reason::Limit);
     let elsewhere = state.contended_elsewhere_until.filter(|until| *until > draft.now);
-    draft.semaphore.contended_until = if by_limit { Some(draft.now + BLOCKED_LIFETIME) } else { elsewhere };
+    let unresolved = state.policy.as_ref().is_some_and(|policy| policy.limit.is_none());
+    draft.semaphore.contended_until = if by_limit {
+        Some(draft.now + BLOCKED_LIFETIME)
+    } else if unresolved {
+        state.semaphore.contended_until
+    } else {
+        elsewhere
+    };
 }
 
 fn keep(draft: &mut Draft, id: &ClientId, entries: BTreeMap<Group, Lacking>) {

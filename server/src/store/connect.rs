@@ -14,7 +14,7 @@ const TRY_AFTER_IDLE: Duration = Duration::from_secs(1);
 /// Settings of each session. Plans are pinned because the planner prefers sequential scans on small tables, and a
 /// sequential scan under SERIALIZABLE conflicts with every writer of the table. Timeouts are in milliseconds: whoever
 /// hangs in a transaction loses its locks.
-const SETTINGS: [(&str, &str); 7] = [
+pub const SESSION_SETTINGS: [(&str, &str); 7] = [
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
@@ -26,7 +26,7 @@ const SETTINGS: [(&str, &str); 7] = [
 
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
     let options = PgConnectOptions::from_str(url).map_err(StoreError::Url)?;
-    Ok(options.application_name("pgsemaphore").options(SETTINGS))
+    Ok(options.application_name("pgsemaphore").options(SESSION_SETTINGS))
 }
 
 pub(super) async fn pool(options: &PgConnectOptions, connections: u32) -> Result<PgPool, StoreError> {

@@ -15,16 +15,19 @@ mod transaction;
 mod usage;
 
 pub(crate) use apply::apply;
+pub use connect::SESSION_SETTINGS;
 pub use error::StoreError;
 pub(crate) use load::{Loaded, Missing, Taken, load, take};
 pub use policies::{Policy, PolicyError, PolicyPage};
 pub(crate) use prepare::Prepared;
+pub use transaction::Attempts;
 pub(crate) use transaction::{Attempt, Body, Step};
 pub use usage::{BlockedUsage, ClientUsage, GroupUsage, SemaphorePage, SemaphoreUsage, Usage};
 
 use pgsemaphore_allocation::SemaphoreKey;
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// When rounds of a key may start.
@@ -41,6 +44,7 @@ pub(crate) struct Timing {
 pub struct Store {
     pool: PgPool,
     options: PgConnectOptions,
+    counters: Arc<transaction::Counters>,
 }
 
 impl Store {
@@ -52,7 +56,7 @@ impl Store {
     pub async fn connect(url: &str, connections: u32) -> Result<Self, StoreError> {
         let options = connect::options(url)?;
         let pool = connect::pool(&options, connections).await?;
-        Ok(Self { pool, options })
+        Ok(Self { pool, options, counters: Arc::default() })
     }
 
     /// Applies the migrations that are missing.

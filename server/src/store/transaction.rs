@@ -4,6 +4,7 @@ use super::{Store, StoreError};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use pgsemaphore_allocation::SemaphoreKey;
 use sqlx::{Postgres, Transaction};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Attempts before a transaction gives up.
@@ -26,6 +27,22 @@ pub(crate) enum Step<T> {
     RollBack(T),
 }
 
+/// What transactions did since the store was opened.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    attempts: AtomicU64,
+    repeated: AtomicU64,
+}
+
+/// How often transactions were attempted, and how many of those attempts had to be repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempts {
+    /// Attempts begun.
+    pub begun: u64,
+    /// Of those, how many other transactions or a broken connection ended.
+    pub repeated: u64,
+}
+
 /// The body of a transaction.
 pub(crate) trait Body {
     /// What it results in.
@@ -39,6 +56,12 @@ pub(crate) trait Body {
 }
 
 impl Store {
+    /// How often transactions were attempted since the store was opened.
+    pub fn attempts(&self) -> Attempts {
+        let Counters { attempts, repeated } = &*self.counters;
+        Attempts { begun: attempts.load(Ordering::Relaxed), repeated: repeated.load(Ordering::Relaxed) }
+    }
+
     /// Runs `body` in a SERIALIZABLE transaction of `key`, and repeats it whole when other transactions got in between.
     ///
     /// An error at COMMIT means "outcome unknown", whatever its code: the key's row tells whether this attempt wrote it
@@ -57,10 +80,12 @@ impl Store {
             .with_jitter()
             .build();
         loop {
+            self.counters.attempts.fetch_add(1, Ordering::Relaxed);
             let error = match self.attempt(key, body).await {
                 Err(error) if error.is_transient() => error,
                 ended => return ended,
             };
+            self.counters.repeated.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(transaction = name, %key, %error, "attempt failed");
             match pauses.next() {
                 Some(pause) => tokio::time::sleep(pause).await,

@@ -1,7 +1,7 @@
 //! What is counted is what the blocks say, and nothing is freed twice.
 
 use super::{Case, Violation, violated};
-use crate::names::{Group, Permits};
+use crate::names::{ClientId, Group, Permits};
 use crate::state::{Block, Kind, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,17 +75,21 @@ pub(super) fn marks_only_move_forward(case: &Case) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Permits come back only where their owner reported them released, or where they were never claimed in time.
-pub(super) fn nothing_is_freed_without_a_reason(case: &Case) -> Result<(), Violation> {
-    for (old, new) in case.changed() {
-        let (claimed, released) = reported(case, old);
-        let due = old.deadline <= case.plan.now && case.work != super::Work::Sync;
-        let used = old.used.max(claimed.min(old.permits));
-        let may_release = old.released.max(released.min(used));
-        let must_stay = if due && old.kind == Kind::Grant { used } else { old.permits } - may_release;
+/// Permits come back where their owner reported them released or where they were not claimed in time: those, at once,
+/// and no others.
+pub(super) fn what_comes_back_has_a_reason(case: &Case) -> Result<(), Violation> {
+    let reports = Reports::of(case);
+    for old in case.before.blocks.values().filter(|block| block.kind == Kind::Grant) {
+        let new = case.after(old);
+        let Marks { claimed, released } = reports.believed(old);
+        let due = old.deadline <= case.plan.now && case.reclaims();
+        let must_count = if due { claimed } else { old.permits } - released;
         let counted = new.map_or(0, |block| block.permits - block.released);
-        if counted < must_stay {
-            return violated("P2", format!("{old:?} counts {counted}, must count at least {must_stay}"));
+        if counted < must_count {
+            return violated("P2", format!("{old:?} counts {counted}, must count {must_count}"));
+        }
+        if counted > must_count {
+            return violated("P4", format!("{old:?} counts {counted}, of which {must_count} are in use"));
         }
         let shrunk = new.is_some_and(|block| block.permits < old.permits && block.status != Status::Expired);
         if shrunk {
@@ -95,14 +99,41 @@ pub(super) fn nothing_is_freed_without_a_reason(case: &Case) -> Result<(), Viola
     Ok(())
 }
 
-/// The most that the block's owner reported in these calls.
-fn reported(case: &Case, block: &Block) -> (Permits, Permits) {
-    let id = block.id.to_string();
-    let own = case.calls.iter().filter(|call| call.client == block.client);
-    let reports = own.flat_map(|call| &call.grants).filter(|report| report.id == id);
-    reports.fold((0, 0), |(claimed, released), report| {
-        (claimed.max(report.claimed), released.max(report.released))
-    })
+#[derive(Default, Clone, Copy)]
+struct Marks {
+    claimed: Permits,
+    released: Permits,
+}
+
+/// What each message says of each block, its entries merged by maximum.
+struct Reports<'a>(BTreeMap<(&'a ClientId, &'a str), BTreeMap<usize, Marks>>);
+
+impl<'a> Reports<'a> {
+    fn of(case: &'a Case) -> Self {
+        let mut reports = Self(BTreeMap::new());
+        for (at, call) in case.admitted().enumerate() {
+            for report in &call.grants {
+                let messages = reports.0.entry((&call.client, &report.id)).or_default();
+                let said = messages.entry(at).or_default();
+                said.claimed = said.claimed.max(report.claimed);
+                said.released = said.released.max(report.released);
+            }
+        }
+        reports
+    }
+
+    /// Where the marks of a block stand once its owner's messages are believed as far as the block goes. What a
+    /// message claims beyond the block never ran, so what it releases is first of all that.
+    fn believed(&self, block: &Block) -> Marks {
+        let mut marks = Marks { claimed: block.used, released: block.released };
+        let id = block.id.to_string();
+        for said in self.0.get(&(&block.client, id.as_str())).into_iter().flat_map(BTreeMap::values) {
+            let ran = said.released - (said.claimed - block.permits).max(0);
+            marks.claimed = marks.claimed.max(said.claimed.min(block.permits));
+            marks.released = marks.released.max(ran.min(marks.claimed));
+        }
+        marks
+    }
 }
 
 /// A new block takes a row that is free, and a free row is known as such.

@@ -4,8 +4,7 @@ use super::{Case, Violation, Work, violated};
 use crate::answers::Outcome;
 use crate::blocked::Reason;
 use crate::names::{DbTime, Group, Permits};
-use crate::state::{Block, Kind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A round has a number that was never used; a block is made by its round; nothing else makes blocks.
 pub(super) fn rounds_rise(case: &Case) -> Result<(), Violation> {
@@ -47,29 +46,48 @@ pub(super) fn ceilings_hold(case: &Case) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Nobody gets a permit while older demand lacks one of the shared limit.
+/// Nobody gets a permit while older demand lacks one: of the shared limit, or in the same group of its ceiling.
 pub(super) fn oldest_is_served_first(case: &Case) -> Result<(), Violation> {
-    let mut starved: Option<(DbTime, usize)> = None;
-    let mut last_served: Option<(DbTime, usize)> = None;
+    let mut starved = BTreeMap::<Option<&Group>, Place>::new();
+    let mut served = BTreeMap::<Option<&Group>, Place>::new();
+    let mut owners = BTreeSet::new();
+    owners.extend(case.made().map(|block| (&block.client, &block.group)));
     for (at, (call, outcome)) in case.calls.iter().zip(&case.plan.answers).enumerate() {
         let Outcome::Answered(answer) = outcome else { continue };
         for demand in &call.demand {
             let place = (case.plan.now - call.waited - demand.oldest_age, at);
             let lacks = answer.blocked.iter().find(|lacks| lacks.group == demand.group);
-            if lacks.is_some_and(|lacks| lacks.reason == Reason::Limit) {
-                starved = Some(starved.map_or(place, |other| other.min(place)));
+            for scope in scopes(lacks.map(|lacks| lacks.reason), &demand.group) {
+                let first = starved.entry(scope).or_insert(place);
+                *first = place.min(*first);
             }
-            let own = |block: &Block| block.client == call.client && block.group == demand.group;
-            if case.made().any(own) && !shared_owner(case, at) {
-                last_served = Some(last_served.map_or(place, |other| other.max(place)));
+            if owners.contains(&(&call.client, &demand.group)) && !shared_owner(case, at) {
+                for scope in [None, Some(&demand.group)] {
+                    let last = served.entry(scope).or_insert(place);
+                    *last = place.max(*last);
+                }
             }
         }
     }
-    match (starved, last_served) {
-        (Some(starved), Some(served)) if starved < served => {
-            violated("P5", format!("demand of {served:?} was served before that of {starved:?}"))
+    let jumped =
+        starved.into_iter().find(|(scope, place)| served.get(scope).is_some_and(|last| place < last));
+    match jumped {
+        Some((scope, place)) => {
+            violated("P5", format!("demand younger than that of {place:?} in {scope:?} was served"))
         }
-        _ => Ok(()),
+        None => Ok(()),
+    }
+}
+
+/// How old demand is, and in which call it came.
+type Place = (DbTime, usize);
+
+/// Where nobody younger may be served: in the whole key, or in the group.
+fn scopes(lacks: Option<Reason>, group: &Group) -> Vec<Option<&Group>> {
+    match lacks {
+        Some(Reason::Limit) => vec![None, Some(group)],
+        Some(Reason::GroupLimit) => vec![Some(group)],
+        Some(Reason::LimitResolutionError) | None => Vec::new(),
     }
 }
 
@@ -77,28 +95,4 @@ pub(super) fn oldest_is_served_first(case: &Case) -> Result<(), Violation> {
 fn shared_owner(case: &Case, at: usize) -> bool {
     let client = &case.calls[at].client;
     case.calls.iter().filter(|call| call.client == *client).count() > 1
-}
-
-/// After a round or a timer no grant that was due keeps unclaimed permits.
-pub(super) fn what_is_due_came_back(case: &Case) -> Result<(), Violation> {
-    let reclaims = match case.work {
-        Work::Round => case.before.policy.is_some(),
-        Work::Timer => true,
-        Work::Sync => false,
-    };
-    let overdue = |block: &&Block| {
-        let unclaimed = block.kind == Kind::Grant && block.used < block.permits;
-        unclaimed && block.deadline <= case.plan.now && case.after(block) == Some(block)
-    };
-    if let Some(block) = case.before.blocks.values().filter(|_| reclaims).find(overdue) {
-        return violated("P4", format!("{block:?} is due and keeps its permits"));
-    }
-    let lost = |block: &&Block| {
-        let n = block.batch.and_then(|n| case.plan.semaphore.batches.iter().find(|batch| batch.n == n));
-        block.unclaimed() > 0 && n.is_none_or(|batch| batch.deadline > block.deadline)
-    };
-    match case.plan.blocks.values().flatten().find(lost) {
-        Some(block) => violated("P4", format!("no batch finds {block:?} when it is due")),
-        None => Ok(()),
-    }
 }

@@ -5,8 +5,10 @@
 
 mod accounting;
 mod admission;
+mod finding;
 mod telling;
 
+use crate::answers::{Outcome, Refused};
 use crate::call::Call;
 use crate::plan::{Plan, Work};
 use crate::state::{Block, State};
@@ -37,13 +39,17 @@ pub fn check(work: Work, before: &State, calls: &[Call], plan: &Plan) -> Result<
     let case = Case { work, before, calls, plan };
     accounting::counters_follow_blocks(&case)?;
     accounting::marks_only_move_forward(&case)?;
-    accounting::nothing_is_freed_without_a_reason(&case)?;
+    accounting::what_comes_back_has_a_reason(&case)?;
     accounting::rows_are_not_shared(&case)?;
     admission::rounds_rise(&case)?;
     admission::ceilings_hold(&case)?;
     admission::oldest_is_served_first(&case)?;
-    admission::what_is_due_came_back(&case)?;
+    finding::what_is_due_came_back(&case)?;
+    finding::what_will_be_due_is_found(&case)?;
+    finding::batches_count_their_grants(&case)?;
     telling::every_demand_is_explained(&case)?;
+    telling::reasons_are_true(&case)?;
+    telling::what_is_blocked_is_kept(&case)?;
     telling::every_verdict_is_what_is_written(&case)
 }
 
@@ -68,6 +74,22 @@ impl Case<'_> {
             let old = self.before.blocks.get(slot)?;
             Some((old, after.as_ref().filter(|new| new.id == old.id)))
         })
+    }
+
+    /// Whether this transaction takes back what is due.
+    fn reclaims(&self) -> bool {
+        match self.work {
+            Work::Round => self.before.policy.is_some(),
+            Work::Timer => true,
+            Work::Sync => false,
+        }
+    }
+
+    /// Calls whose reports were applied.
+    fn admitted(&self) -> impl Iterator<Item = &Call> {
+        let told = self.calls.iter().zip(&self.plan.answers);
+        told.filter(|(_, outcome)| !matches!(outcome, Outcome::Refused(Refused::SeenTooFarAhead { .. })))
+            .map(|(call, _)| call)
     }
 
     /// What a block is after the plan.

@@ -2,10 +2,11 @@
 
 use super::{Case, Violation, Work, violated};
 use crate::answers::{Answer, Outcome, Verdict, VerdictStatus};
+use crate::blocked::{Lacking, Reason};
 use crate::call::{Call, Demand};
-use crate::names::Permits;
-use crate::state::Block;
-use std::collections::BTreeSet;
+use crate::names::{BlockId, Permits};
+use crate::state::{Block, Kind};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Demand that gets nothing is blocked, with its exact count.
 pub(super) fn every_demand_is_explained(case: &Case) -> Result<(), Violation> {
@@ -27,6 +28,59 @@ pub(super) fn every_demand_is_explained(case: &Case) -> Result<(), Violation> {
                     format!("{demand:?} has {covered} permits on the way and {blocked} blocked"),
                 );
             }
+        }
+    }
+    Ok(())
+}
+
+/// Demand lacks permits only where there are none: the reason names what is used up at the end of the round, and
+/// that it is the shared limit is told to everybody.
+pub(super) fn reasons_are_true(case: &Case) -> Result<(), Violation> {
+    let answers = case.plan.answers.iter().filter_map(|outcome| match outcome {
+        Outcome::Answered(answer) => Some(answer),
+        Outcome::Refused(_) => None,
+    });
+    let lacking: Vec<_> = answers.clone().flat_map(|answer| &answer.blocked).collect();
+    if let Some(lacks) = lacking.iter().find(|lacks| !is_used_up(case, lacks)) {
+        return violated("P6", format!("there are permits for {lacks:?}"));
+    }
+    let by_limit = lacking.iter().any(|lacks| lacks.reason == Reason::Limit);
+    if by_limit && !answers.clone().all(|answer| answer.contended) {
+        return violated("P6", "demand is blocked by the limit and the reply does not say contended");
+    }
+    Ok(())
+}
+
+fn is_used_up(case: &Case, lacks: &Lacking) -> bool {
+    let limit = case.before.policy.as_ref().and_then(|policy| policy.limit);
+    let before = case.before.groups.get(&lacks.group);
+    let ceiling = before.and_then(|usage| usage.limit);
+    let group = case.plan.groups.get(&lacks.group).or(before).map_or(0, |usage| usage.grants + usage.leases);
+    let total = case.plan.semaphore.grants + case.plan.semaphore.leases;
+    lacks.count > 0
+        && match lacks.reason {
+            Reason::LimitResolutionError => limit.is_none(),
+            Reason::GroupLimit => ceiling.is_some_and(|ceiling| group >= ceiling),
+            Reason::Limit => limit.is_some_and(|limit| total >= limit),
+        }
+}
+
+/// What a client is told to be blocked is kept for people to read.
+pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
+    if case.work != Work::Round {
+        return Ok(());
+    }
+    let mut told = BTreeMap::<_, BTreeMap<_, _>>::new();
+    for (call, outcome) in case.calls.iter().zip(&case.plan.answers) {
+        let Outcome::Answered(answer) = outcome else { continue };
+        let entries = told.entry(&call.client).or_default();
+        entries.extend(answer.blocked.iter().map(|lacks| (&lacks.group, lacks)));
+    }
+    for (client, entries) in told {
+        let after = case.plan.clients.get(client).or_else(|| case.before.clients.get(client));
+        let kept = after.map_or(&[][..], |client| &client.blocked).iter().map(|entry| &entry.lacking);
+        if !kept.eq(entries.into_values()) {
+            return violated("P6", format!("what blocks {client:?} is not what it was told"));
         }
     }
     Ok(())
@@ -85,12 +139,17 @@ fn check_answer(case: &Case, call: &Call, answer: &Answer) -> Result<(), Violati
 }
 
 fn is_true(case: &Case, call: &Call, verdict: &Verdict) -> bool {
-    let Some(block) = &verdict.block else { return verdict.status == VerdictStatus::NotFound };
-    let after = case.after(block).or_else(|| case.made().find(|made| made.id == block.id));
-    block.client == call.client
-        && match verdict.status {
-            VerdictStatus::Open(status) => after == Some(block) && status == block.status,
-            VerdictStatus::Settled => after.is_none() && block.permits == block.released,
-            VerdictStatus::NotFound => false,
+    let id = BlockId::parse(&verdict.id);
+    let own = |block: &&Block| block.client == call.client && Some(block.id) == id;
+    let before = id.and_then(|id| case.before.blocks.get(&id.slot)).filter(own);
+    let made = id.and_then(|id| case.plan.blocks.get(&id.slot)?.as_ref()).filter(own);
+    let after = before.and_then(|block| case.after(block)).or(made);
+    match (verdict.status, &verdict.block) {
+        (VerdictStatus::Open(status), Some(block)) => after == Some(block) && status == block.status,
+        (VerdictStatus::Settled, Some(block)) => {
+            before.is_some() && after.is_none() && own(&block) && block.permits == block.released
         }
+        (VerdictStatus::NotFound, None) => after.is_none_or(|block| block.kind == Kind::Lease),
+        _ => false,
+    }
 }

@@ -1,0 +1,102 @@
+use std::time::Duration;
+
+use queue_client::wire::Code;
+use queue_client::{CallError, Endpoint};
+
+use crate::scripted::{client, problem};
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_waited_through() {
+    let (_client, semaphore, mut holder) = client();
+    let acquire = tokio::spawn(async move { semaphore.acquire("").await });
+    let after = Some(Duration::from_secs(7));
+    let sent = tokio::time::Instant::now();
+    let busy = CallError::RetryLater { after, detail: String::new() };
+    holder.request_of(1).await.answer(Err(busy));
+    let again = holder.request_of(1).await;
+    assert!(sent.elapsed() >= Duration::from_secs(7), "as long as the holder asked for");
+    again.answer(Err(CallError::Unreachable("no route".into())));
+    for _ in 0..50 {
+        holder.request_of(1).await.answer(Err(CallError::Unreachable("no route".into())));
+    }
+    holder.request_of(1).await.answer(holder.grant("a", "", 1));
+    holder.expect(Endpoint::Sync).await.answer(Err(CallError::Unreachable("lost".into())));
+    let claim = holder.expect(Endpoint::Sync).await;
+    assert_eq!(claim.reports(), [("a", 1, 0)], "said again");
+    assert!(!acquire.is_finished());
+    let confirmed = holder.confirm(&claim);
+    claim.answer(confirmed);
+    drop(acquire.await.unwrap().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_reply_brought_is_delivered_again() {
+    let (_client, semaphore, mut holder) = client();
+    let acquire = tokio::spawn(async move { semaphore.acquire("").await });
+    let lost = holder.request_of(1).await;
+    let grant = holder.grant("a", "", 1);
+    lost.answer(Err(CallError::Unreachable("lost".into())));
+    let again = holder.request_of(1).await;
+    assert_eq!(again.message.seen, 0, "the same as before");
+    again.answer(grant);
+    let claim = holder.expect(Endpoint::Sync).await;
+    assert_eq!((claim.message.seen, claim.reports()), (1, vec![("a", 1, 0)]));
+    let confirmed = holder.confirm(&claim);
+    claim.answer(confirmed);
+    drop(acquire.await.unwrap().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_gave_up_leaves_no_demand_behind() {
+    let (client, semaphore, mut holder) = client();
+    let waited = tokio::time::timeout(Duration::from_secs(1), semaphore.acquire("")).await;
+    assert!(waited.is_err());
+    holder.request_of(1).await.answer(Err(CallError::Unreachable("lost".into())));
+    holder.request_of(0).await.answer(holder.nothing(0));
+    client.drain().await.unwrap();
+    assert!(holder.is_quiet().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn blocked_demand_is_stated_again() {
+    let (_client, semaphore, mut holder) = client();
+    let acquire = tokio::spawn(async move { semaphore.acquire("").await });
+    for _ in 0..3 {
+        holder.request_of(1).await.answer(holder.nothing(1));
+    }
+    let request = holder.request_of(1).await;
+    assert!(request.message.demand[0].oldest_age_ms >= 750, "its age goes on");
+    request.answer(holder.grant("a", "", 1));
+    holder.confirm_next().await;
+    drop(acquire.await.unwrap().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transport_that_panics_is_an_outage() {
+    struct Panics;
+    impl queue_client::Transport for Panics {
+        fn call<'a>(
+            &'a self,
+            _: &'a str,
+            _: Endpoint,
+            _: &'a queue_client::wire::Message,
+        ) -> queue_client::Calling<'a> {
+            Box::pin(async { panic!("a fault of the transport") })
+        }
+    }
+    let client = queue_client::QueueClient::builder().transport(Panics).build().unwrap();
+    let semaphore = client.semaphore("k");
+    assert!(tokio::time::timeout(Duration::from_secs(60), semaphore.acquire("")).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_has_lost_the_key_frees_the_ledger() {
+    let (client, semaphore, mut holder) = client();
+    let acquire = tokio::spawn(async move { semaphore.acquire("").await });
+    holder.request_of(1).await.answer(holder.grant("a", "", 1));
+    holder.confirm_next().await;
+    drop(acquire.await.unwrap().unwrap());
+    let gone = CallError::NotFound(problem(404, Code::SemaphoreNotFound));
+    holder.expect(Endpoint::Sync).await.answer(Err(gone));
+    client.drain().await.unwrap();
+}

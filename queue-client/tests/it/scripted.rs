@@ -1,0 +1,166 @@
+//! A holder in memory that a test plays: it sees each call as it comes and says how it ends.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use queue_client::wire::{Blocked, Code, GrantReport, GrantVerdict, Message, Problem, Reason, Reply, Status};
+use queue_client::{CallError, Calling, Endpoint, QueueClient, Semaphore, Transport};
+use tokio::sync::{mpsc, oneshot};
+
+type Answer = Result<Reply, CallError>;
+
+struct Script(mpsc::UnboundedSender<Asked>);
+
+impl Transport for Script {
+    fn call<'a>(&'a self, key: &'a str, endpoint: Endpoint, message: &'a Message) -> Calling<'a> {
+        let (answer, answered) = oneshot::channel();
+        self.0.send(Asked { key: key.to_owned(), endpoint, message: message.clone(), answer }).unwrap();
+        Box::pin(async { answered.await.unwrap_or_else(|_| Err(CallError::Unreachable("dropped".into()))) })
+    }
+}
+
+/// A call that waits for its answer.
+pub(crate) struct Asked {
+    pub(crate) key: String,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) message: Message,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Asked {
+    pub(crate) fn answer(self, answer: Answer) {
+        // Nobody listens to a call that was given up.
+        let _ = self.answer.send(answer);
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    /// Groups and counts.
+    pub(crate) fn demand(&self) -> Vec<(&str, u64)> {
+        self.message.demand.iter().map(|entry| (entry.group.as_str(), entry.count)).collect()
+    }
+
+    /// Marks by block.
+    pub(crate) fn reports(&self) -> Vec<(&str, u64, u64)> {
+        let reports = self.message.grants.as_deref().unwrap_or_default();
+        reports
+            .iter()
+            .map(|GrantReport { id, claimed, released }| (id.as_str(), *claimed, *released))
+            .collect()
+    }
+}
+
+pub(crate) struct Holder {
+    calls: mpsc::UnboundedReceiver<Asked>,
+    round: u64,
+}
+
+pub(crate) fn client() -> (QueueClient, Semaphore, Holder) {
+    let (sender, calls) = mpsc::unbounded_channel();
+    let client = QueueClient::builder().client_id("worker").transport(Script(sender)).build().unwrap();
+    let semaphore = client.semaphore("account:42");
+    (client, semaphore, Holder { calls, round: 0 })
+}
+
+impl Holder {
+    pub(crate) async fn next(&mut self) -> Asked {
+        let hang = Duration::from_secs(24 * 3600);
+        tokio::time::timeout(hang, self.calls.recv()).await.expect("the client says something").unwrap()
+    }
+
+    pub(crate) async fn expect(&mut self, endpoint: Endpoint) -> Asked {
+        let asked = self.next().await;
+        assert_eq!(asked.endpoint, endpoint, "{:?}", asked.message);
+        asked
+    }
+
+    /// Takes calls until a request states `count` of one group, passing over those it supersedes.
+    pub(crate) async fn request_of(&mut self, count: u64) -> Asked {
+        loop {
+            let asked = self.expect(Endpoint::Request).await;
+            if asked.demand().iter().map(|(_, count)| count).sum::<u64>() == count {
+                return asked;
+            }
+            asked.answer(Err(CallError::Superseded));
+        }
+    }
+
+    /// A grant of a new round.
+    pub(crate) fn grant(&mut self, id: &str, group: &str, permits: u64) -> Answer {
+        self.round += 1;
+        let open = verdict(id, self.round, group, (permits, 0, 0), Status::Active);
+        Ok(Reply { v: 1, round: self.round, grants: vec![open], ..Reply::default() })
+    }
+
+    pub(crate) fn nothing(&mut self, lacking: u64) -> Answer {
+        self.round += 1;
+        let blocked = Blocked { group: String::new(), count: lacking, reason: Reason::Limit };
+        let blocked = if lacking > 0 { vec![blocked] } else { Vec::new() };
+        Ok(Reply { v: 1, round: self.round, blocked, ..Reply::default() })
+    }
+
+    /// Confirms what a call reports.
+    pub(crate) fn confirm(&self, asked: &Asked) -> Answer {
+        let verdicts = asked.reports().into_iter().map(|(id, claimed, released)| {
+            let status = if claimed == released { Status::Settled } else { Status::Active };
+            verdict(id, self.round, "", (claimed, claimed, released), status)
+        });
+        Ok(Reply { v: 1, round: self.round, grants: verdicts.collect(), ..Reply::default() })
+    }
+
+    pub(crate) async fn confirm_next(&mut self) {
+        let asked = self.expect(Endpoint::Sync).await;
+        let confirmed = self.confirm(&asked);
+        asked.answer(confirmed);
+    }
+
+    /// Whether the client has said nothing more, when all that it can do now is done.
+    pub(crate) async fn is_quiet(&mut self) -> bool {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        self.calls.try_recv().is_err()
+    }
+}
+
+fn verdict(id: &str, round: u64, group: &str, marks: (u64, u64, u64), status: Status) -> GrantVerdict {
+    GrantVerdict {
+        id: id.to_owned(),
+        status,
+        round: Some(round),
+        group: Some(group.to_owned()),
+        permits: Some(marks.0),
+        claimed: Some(marks.1),
+        released: Some(marks.2),
+        claim_within_ms: Some(10_000),
+    }
+}
+
+pub(crate) fn problem(status: u16, code: Code) -> Box<Problem> {
+    Box::new(Problem {
+        kind: "about:blank".to_owned(),
+        title: "No".to_owned(),
+        status,
+        code,
+        detail: "not like this".to_owned(),
+        field: None,
+        generation: None,
+        request_id: None,
+    })
+}
+
+/// Who got a permit, in order.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<&'static str>>>);
+
+impl Log {
+    pub(crate) fn add(&self, who: &'static str) {
+        self.0.lock().unwrap().push(who);
+    }
+
+    pub(crate) fn all(&self) -> Vec<&'static str> {
+        self.0.lock().unwrap().clone()
+    }
+}

@@ -1,0 +1,72 @@
+//! What nobody claims is found when it is due, and comes back.
+
+use super::{Case, Violation, violated};
+use crate::state::Block;
+use std::collections::BTreeMap;
+
+/// After a round or a timer no grant that was due keeps unclaimed permits, and no batch is due any more.
+pub(super) fn what_is_due_came_back(case: &Case) -> Result<(), Violation> {
+    if !case.reclaims() {
+        return Ok(());
+    }
+    let now = case.plan.now;
+    let overdue = |block: &&Block| {
+        block.deadline <= now && case.after(block).is_some_and(|after| after.unclaimed() > 0)
+    };
+    if let Some(block) = case.before.blocks.values().find(overdue) {
+        return violated("P4", format!("{block:?} is due and keeps its permits"));
+    }
+    match case.plan.semaphore.batches.iter().find(|batch| batch.deadline <= now) {
+        Some(batch) => violated("P4", format!("{batch:?} is due and was not looked at")),
+        None => Ok(()),
+    }
+}
+
+/// Every grant with unclaimed permits is in a batch that is due no later than the grant, and that lists its row.
+pub(super) fn what_will_be_due_is_found(case: &Case) -> Result<(), Violation> {
+    match known(case).find(|block| block.unclaimed() > 0 && !is_found(case, block)) {
+        Some(block) => violated("P4", format!("no batch finds {block:?} when it is due")),
+        None => Ok(()),
+    }
+}
+
+/// The blocks that a plan read or makes, as they are after it.
+fn known<'a>(case: &'a Case) -> impl Iterator<Item = &'a Block> {
+    case.before.blocks.values().filter_map(|block| case.after(block)).chain(case.made())
+}
+
+fn is_found(case: &Case, block: &Block) -> bool {
+    let Some(n) = block.batch else { return false };
+    let batch = case.plan.semaphore.batches.iter().find(|batch| batch.n == n);
+    if batch.is_none_or(|batch| batch.deadline > block.deadline) {
+        return false;
+    }
+    let was_there = case.before.blocks.get(&block.id.slot).is_some_and(|old| old.batch == Some(n));
+    match case.plan.pending.get(&n) {
+        Some(write) => write.slots.contains(&block.id.slot) || (write.append && was_there),
+        None => was_there,
+    }
+}
+
+/// The key's row knows how many grants of each batch have unclaimed permits.
+pub(super) fn batches_count_their_grants(case: &Case) -> Result<(), Violation> {
+    let mut expected = BTreeMap::<i32, i32>::new();
+    for batch in &case.before.semaphore.batches {
+        *expected.entry(batch.n).or_default() += batch.open;
+    }
+    for (slot, written) in &case.plan.blocks {
+        if let Some(n) = case.before.blocks.get(slot).and_then(|old| old.batch) {
+            *expected.entry(n).or_default() -= 1;
+        }
+        if let Some(n) = written.as_ref().and_then(|new| new.batch) {
+            *expected.entry(n).or_default() += 1;
+        }
+    }
+    expected.retain(|_, open| *open != 0);
+    let counted: BTreeMap<_, _> =
+        case.plan.semaphore.batches.iter().map(|batch| (batch.n, batch.open)).collect();
+    if counted == expected && counted.len() == case.plan.semaphore.batches.len() {
+        return Ok(());
+    }
+    violated("P4", format!("batches count {counted:?}, their grants are {expected:?}"))
+}

@@ -1,0 +1,95 @@
+use std::net::SocketAddr;
+
+use crate::demo::DemoError;
+use crate::embedded::EmbeddedError;
+use crate::store::{PolicyError, StoreError};
+
+/// Why a command failed: one line that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// No database was named.
+    #[error("which database? give --database-url, or set PGSEMAPHORE_DATABASE_URL or DATABASE_URL")]
+    NoDatabase,
+    /// The database URL is not one.
+    #[error("{0}")]
+    DatabaseUrl(#[source] StoreError),
+    /// The database did not do it.
+    #[error("{database}: {source}")]
+    Database {
+        /// Where it is, without the password.
+        database: String,
+        /// What went wrong.
+        source: StoreError,
+    },
+    /// A policy was refused.
+    #[error("{pattern}: {}{detail}", if field.is_empty() { String::new() } else { format!("{field}: ") })]
+    Policy {
+        /// Of which pattern.
+        pattern: String,
+        /// The field that breaks a rule, empty for the policy as a whole.
+        field: String,
+        /// What is wrong.
+        detail: String,
+    },
+    /// There is no such policy.
+    #[error("no policy has the pattern {0}: `pgsemaphore policy list` shows those there are")]
+    NoPolicy(String),
+    /// There is no such semaphore.
+    #[error(
+        "nothing is known of {0}: no policy matches it (`pgsemaphore policy set` makes one) and nobody uses it"
+    )]
+    NoSemaphore(String),
+    /// Everybody who can reach the address could use, and change, everything.
+    #[error(
+        "{0} can be reached from other machines, and no access tokens are configured: listen on 127.0.0.1, or say \
+         --insecure if the network is trusted"
+    )]
+    Exposed(SocketAddr),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; choose another with --listen (port 0: any free one)")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The holder ended by an error.
+    #[error("the holder failed: {0}")]
+    Serve(#[source] std::io::Error),
+    /// The private PostgreSQL could not be used.
+    #[error("{0}")]
+    Embedded(#[from] EmbeddedError),
+    /// The demo failed.
+    #[error("{0}")]
+    Demo(#[from] DemoError),
+    /// The result could not be written.
+    #[error("cannot write to standard output: {0}")]
+    Output(#[source] std::io::Error),
+    /// The process lacks what it needs to start at all.
+    #[error("cannot start: {0}")]
+    Runtime(#[source] std::io::Error),
+}
+
+impl CliError {
+    pub(super) fn database(database: &str, source: StoreError) -> Self {
+        Self::Database { database: database.to_owned(), source }
+    }
+
+    pub(super) fn policy(pattern: &str, database: &str, error: PolicyError) -> Self {
+        match error {
+            PolicyError::Invalid { field, detail } => {
+                Self::Policy { pattern: pattern.to_owned(), field, detail }
+            }
+            PolicyError::NotFound => Self::NoPolicy(pattern.to_owned()),
+            PolicyError::Store(source) => Self::database(database, source),
+        }
+    }
+
+    /// 2 for what the caller has to say otherwise, else 1.
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoDatabase | Self::DatabaseUrl(_) | Self::Exposed(_) | Self::Policy { .. } => 2,
+            _ => 1,
+        }
+    }
+}

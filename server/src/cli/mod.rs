@@ -1,0 +1,109 @@
+//! The command line: what each command reads, prints and exits with.
+//!
+//! Exit codes: 0 done, 1 failed, 2 usage or configuration. A failure is one line on standard error that says what to
+//! do. Results go to standard output, logs to standard error.
+
+mod database;
+mod duration;
+mod error;
+mod output;
+mod policy;
+mod policy_fields;
+mod serve;
+mod usage;
+
+pub(crate) use error::CliError;
+pub(crate) use output::table;
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use database::DatabaseArgs;
+
+/// A shared concurrency budget on PostgreSQL.
+#[derive(Debug, Parser)]
+#[command(name = "pgsemaphore", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a holder: the server that job queues ask for permits
+    Serve(serve::ServeArgs),
+    /// Bring the schema of the database up to date
+    Migrate(MigrateArgs),
+    /// Set, show and delete the policies that say how many permits there are
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
+    /// Show what is in use: of all semaphores, or of one
+    Usage(usage::UsageArgs),
+    /// See it work: four worker processes, two tenants, 200 jobs, one limit, and a count of what ran at once
+    Demo,
+    /// A worker process of the demo
+    #[command(hide = true)]
+    DemoWorker(crate::demo::WorkerArgs),
+}
+
+#[derive(Debug, Args)]
+struct MigrateArgs {
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+/// Runs the command that the arguments of this process name.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log(if matches!(cli.command, Command::Serve(_)) { "info" } else { "warn" });
+    let outcome = tokio::runtime::Runtime::new().map_err(CliError::Runtime).and_then(|runtime| {
+        let outcome = runtime.block_on(run(cli.command));
+        runtime.shutdown_background();
+        outcome
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+            eprintln!("pgsemaphore: {line}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Ready when standard input ends: the process that started us is gone, or wants us to go.
+pub(crate) async fn stdin_ended() {
+    let (ended, wait) = tokio::sync::oneshot::channel();
+    // A thread of its own: a read of standard input can't be cancelled, and the runtime would wait for it.
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = ended.send(());
+    });
+    let _ = wait.await;
+}
+
+/// Logs go to standard error; `PGSEMAPHORE_LOG` says which, like `debug` or `pgsemaphore=debug,warn`.
+fn log(default: &str) {
+    let filter = EnvFilter::try_from_env("PGSEMAPHORE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
+}
+
+async fn run(command: Command) -> Result<(), CliError> {
+    match command {
+        Command::Serve(args) => serve::run(args).await,
+        Command::Migrate(args) => {
+            let (store, url) = args.database.connect(1).await?;
+            store.migrate().await.map_err(|error| CliError::database(&url, error))?;
+            output::print("the schema is up to date\n")
+        }
+        Command::Policy(command) => policy::run(command).await,
+        Command::Usage(args) => usage::run(args).await,
+        Command::Demo => Ok(crate::demo::run().await?),
+        Command::DemoWorker(args) => Ok(crate::demo::work(args).await?),
+    }
+}

@@ -1,0 +1,146 @@
+//! `serve`: a holder as a process, from its options to its orderly end.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::database::{self, DatabaseArgs};
+use super::output::print;
+use super::{CliError, duration};
+use crate::Holder;
+use crate::embedded::{Embedded, EmbeddedError, Options};
+use crate::http;
+
+#[derive(Debug, Args)]
+pub(super) struct ServeArgs {
+    /// Where to listen; port 0 takes any free one. The first line of output names the address
+    #[arg(
+        long,
+        env = "PGSEMAPHORE_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:7432",
+        value_parser = address
+    )]
+    listen: SocketAddr,
+
+    #[command(flatten)]
+    database: DatabaseArgs,
+
+    /// Bring the schema up to date first, as `pgsemaphore migrate` does
+    #[arg(long, env = "PGSEMAPHORE_MIGRATE")]
+    migrate: bool,
+
+    /// Run a private PostgreSQL in this folder, from the server binaries of this machine
+    ///
+    /// It listens on 127.0.0.1 only, keeps its data between starts, and ends with this process. Implies --migrate. No
+    /// other database is used then.
+    #[arg(
+        long,
+        env = "PGSEMAPHORE_EMBEDDED",
+        value_name = "DIR",
+        num_args = 0..=1,
+        default_missing_value = "pgsemaphore-data",
+        conflicts_with = "database_url"
+    )]
+    embedded: Option<PathBuf>,
+
+    /// Listen on an address that other machines reach although no access tokens are configured
+    #[arg(long, env = "PGSEMAPHORE_INSECURE")]
+    insecure: bool,
+
+    /// Largest number of connections to the database
+    #[arg(
+        long,
+        env = "PGSEMAPHORE_DATABASE_CONNECTIONS",
+        value_name = "N",
+        default_value_t = 8,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    database_connections: u32,
+
+    /// Delete what is stored about a key that nobody uses after this time, like 600s or 10m
+    #[arg(
+        long,
+        env = "PGSEMAPHORE_FORGET_AFTER",
+        value_name = "TIME",
+        default_value = "10m",
+        value_parser = duration::parse
+    )]
+    forget_after: Duration,
+
+    /// End when standard input does, so as not to outlive the process that started this one
+    #[arg(long, hide = true)]
+    end_with_stdin: bool,
+}
+
+pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
+    if !args.listen.ip().is_loopback() && !args.insecure {
+        return Err(CliError::Exposed(args.listen));
+    }
+    // Before anything slow: a port that is in use is found out at once, and early callers wait instead of failing.
+    let failed_to_listen = |source| CliError::Listen { address: args.listen, source };
+    let listener = TcpListener::bind(args.listen).await.map_err(failed_to_listen)?;
+    let address = listener.local_addr().map_err(failed_to_listen)?;
+    let asked_to_end = asked_to_end(args.end_with_stdin)?;
+
+    let embedded = match args.embedded {
+        Some(folder) => Some(start_embedded(folder).await?),
+        None => None,
+    };
+    let url = match &embedded {
+        Some(embedded) => embedded.url(),
+        None => args.database.url()?,
+    };
+    let (store, database) = database::connect(&url, args.database_connections).await?;
+    let failed = |error| CliError::database(&database, error);
+    if args.migrate || embedded.is_some() {
+        store.migrate().await.map_err(failed)?;
+    }
+    store.ready().await.map_err(failed)?;
+
+    let holder = Holder::start(store, args.forget_after);
+    print(&format!("listening on http://{address}\n"))?;
+    tracing::info!(%address, %database, "serving");
+    let stopping = holder.clone();
+    let shutdown = async move {
+        asked_to_end.await;
+        tracing::info!("ending: no new calls, finishing rounds");
+        stopping.stop().await;
+    };
+    http::serve(listener, holder, shutdown).await.map_err(CliError::Serve)?;
+    if let Some(embedded) = embedded {
+        // Stops PostgreSQL, which blocks.
+        let _ = tokio::task::spawn_blocking(move || drop(embedded)).await;
+    }
+    Ok(())
+}
+
+async fn start_embedded(folder: PathBuf) -> Result<Embedded, EmbeddedError> {
+    let start = tokio::task::spawn_blocking(move || Embedded::start(&Options::in_folder(folder)));
+    let embedded = start.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+    tracing::info!(folder = %embedded.folder().display(), pid = embedded.pid(), "embedded PostgreSQL started");
+    Ok(embedded)
+}
+
+/// Ready at SIGTERM, at Ctrl-C, and on wish when standard input ends.
+fn asked_to_end(with_stdin: bool) -> Result<impl Future<Output = ()> + Send, CliError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(CliError::Runtime)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::Runtime)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = crate::cli::stdin_ended(), if with_stdin => {}
+        }
+    })
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let mut found =
+        text.to_socket_addrs().map_err(|error| format!("{error}; say HOST:PORT, like 127.0.0.1:7432"))?;
+    found.next().ok_or_else(|| "this name has no address".to_owned())
+}

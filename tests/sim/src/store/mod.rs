@@ -1,0 +1,128 @@
+//! A store in memory: the rows of every key, read and written in transactions as PostgreSQL's are.
+//!
+//! Authoritative for the contract between a round and its store, as code: which rows a round may rely on ([`load`]),
+//! what is made ready before it ([`room`]), and what must be true of the rows after it ([`verify`]). Each key has a
+//! fence: a transaction that read an older version than the one it would replace fails with [`Conflict`] and writes
+//! nothing.
+
+mod load;
+mod room;
+mod verify;
+
+pub use load::Transaction;
+pub use verify::Difference;
+
+use pgsemaphore_allocation::{
+    Block, Client, ClientId, DbTime, Group, Permits, Plan, Policy, Semaphore, SemaphoreKey, Slot,
+};
+use std::collections::BTreeMap;
+
+/// The rows of every key, and the limits in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemoryStore {
+    keys: BTreeMap<SemaphoreKey, Rows>,
+    limits: BTreeMap<SemaphoreKey, Limits>,
+}
+
+/// The policy of one key and the ceilings of its groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// The policy that wins for the key.
+    pub policy: Policy,
+    /// Ceilings of groups that have one.
+    pub groups: BTreeMap<Group, Permits>,
+}
+
+/// The rows of one key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// Rises with every commit.
+    pub version: u64,
+    /// The key's row.
+    pub semaphore: Semaphore,
+    /// Counters of grants and of leases, per group.
+    pub groups: BTreeMap<Group, (Permits, Permits)>,
+    /// Rows that hold a block; all others below `slot_cap` are free.
+    pub blocks: BTreeMap<Slot, Block>,
+    /// Rows listed in each batch, stale ones included.
+    pub pending: BTreeMap<i32, Vec<Slot>>,
+    /// Clients heard of.
+    pub clients: BTreeMap<ClientId, Client>,
+}
+
+/// Another transaction of the key was committed first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Conflict;
+
+impl MemoryStore {
+    /// A store without keys and policies.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts a policy with its groups' ceilings in force for a key, or takes it away.
+    pub fn set_limits(&mut self, key: &SemaphoreKey, limits: Option<Limits>) {
+        match limits {
+            Some(limits) => self.limits.insert(key.clone(), limits),
+            None => self.limits.remove(key),
+        };
+    }
+
+    /// What is in force for a key.
+    pub fn limits(&self, key: &SemaphoreKey) -> Option<&Limits> {
+        self.limits.get(key)
+    }
+
+    /// The rows of a key; none if nothing was ever written.
+    pub fn rows(&self, key: &SemaphoreKey) -> Option<&Rows> {
+        self.keys.get(key)
+    }
+
+    /// When a timer of the key has something to do.
+    pub fn next_deadline(&self, key: &SemaphoreKey) -> Option<DbTime> {
+        self.rows(key)?.semaphore.next_deadline()
+    }
+
+    /// Writes a plan, if the key is still as the transaction read it.
+    ///
+    /// # Errors
+    /// [`Conflict`] if it is not. Nothing is written then.
+    ///
+    /// # Panics
+    /// If the plan writes to a row that does not exist.
+    pub fn commit(&mut self, transaction: &Transaction, plan: &Plan) -> Result<(), Conflict> {
+        let rows = self.keys.entry(transaction.key.clone()).or_default();
+        if rows.version != transaction.version {
+            return Err(Conflict);
+        }
+        rows.write(plan);
+        Ok(())
+    }
+}
+
+impl Rows {
+    fn write(&mut self, plan: &Plan) {
+        self.version += 1;
+        self.semaphore = plan.semaphore.clone();
+        for (group, usage) in &plan.groups {
+            self.groups.insert(group.clone(), (usage.grants, usage.leases));
+        }
+        for (slot, block) in &plan.blocks {
+            assert!((0..self.semaphore.slot_cap).contains(slot), "row {slot} does not exist");
+            match block {
+                Some(block) => self.blocks.insert(*slot, block.clone()),
+                None => self.blocks.remove(slot),
+            };
+        }
+        for (n, write) in &plan.pending {
+            let listed = self.pending.entry(*n).or_default();
+            if !write.append {
+                listed.clear();
+            }
+            listed.extend(&write.slots);
+        }
+        for (id, client) in &plan.clients {
+            self.clients.insert(id.clone(), client.clone());
+        }
+    }
+}

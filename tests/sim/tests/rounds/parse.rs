@@ -1,0 +1,181 @@
+//! From the text of a script to its steps.
+
+use crate::Mismatch;
+use crate::words::{Reading, RoundName, Words};
+use pgsemaphore_allocation::{Micros, Permits, Work};
+
+/// One line of a script, or several that belong together.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) number: usize,
+    pub(crate) is: Is,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Is {
+    Limit(Limit),
+    NoPolicy,
+    GroupLimit(String, Option<Permits>),
+    GrantTimeout(Micros),
+    Copy,
+    Restore,
+    Begin { at: Micros, work: Work, round: Option<String> },
+    Says(String, Vec<Saying>),
+    Hears { client: String, lost: bool, phrases: Vec<String> },
+    Usage { key: Permits, groups: Vec<(String, Permits)> },
+    Blocked(Vec<String>),
+    Due(Option<Micros>),
+    Numbered(String, RoundName),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Limit {
+    Permits(Permits),
+    Unresolved,
+}
+
+/// One part of what a client says.
+#[derive(Debug, Clone)]
+pub(crate) enum Saying {
+    Nothing,
+    Wants { count: Permits, group: String, age: Micros },
+    Report { id: String, claimed: Permits, released: Permits },
+    Seen(RoundName),
+    Waited(Micros),
+}
+
+pub(crate) fn script(text: &str) -> Result<Vec<Line>, Mismatch> {
+    let mut lines = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    for (at, text) in text.lines().enumerate() {
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        let (number, mut whole) = open.take().unwrap_or((at + 1, String::new()));
+        whole.push_str(text);
+        if text.ends_with(';') {
+            open = Some((number, whole + " "));
+            continue;
+        }
+        let is = line(&whole).map_err(|detail| Mismatch { line: number, detail })?;
+        lines.push(Line { number, is });
+    }
+    match open {
+        None => Ok(lines),
+        Some((line, _)) => Err(Mismatch { line, detail: "the script ends after `;`".to_owned() }),
+    }
+}
+
+fn line(text: &str) -> Reading<Is> {
+    let mut words = Words::new(text);
+    let first = words.next()?;
+    let is = match first {
+        "limit" if words.take("unresolved") => Is::Limit(Limit::Unresolved),
+        "limit" => Is::Limit(Limit::Permits(words.number()?)),
+        "no" => {
+            words.expect("policy")?;
+            Is::NoPolicy
+        }
+        "group" => group_limit(&mut words)?,
+        "grant" => {
+            words.expect("timeout")?;
+            Is::GrantTimeout(words.duration()?)
+        }
+        "copy" => Is::Copy,
+        "restore" => Is::Restore,
+        "at" => begin(&mut words)?,
+        "usage" => return usage(rest(text, first)),
+        "blocked" => return Ok(Is::Blocked(phrases(rest(text, first)))),
+        "due" if words.take("never") => Is::Due(None),
+        "due" => Is::Due(Some(words.duration()?)),
+        name => return spoken(name, words, text),
+    };
+    words.end()?;
+    Ok(is)
+}
+
+fn rest<'a>(text: &'a str, word: &str) -> &'a str {
+    text[word.len()..].trim_start()
+}
+
+fn phrases(text: &str) -> Vec<String> {
+    let normal = |phrase: &str| phrase.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.split(';').map(normal).filter(|phrase| !phrase.is_empty()).collect()
+}
+
+fn group_limit(words: &mut Words) -> Reading<Is> {
+    let group = words.next()?.to_owned();
+    words.expect("limit")?;
+    let limit = if words.take("none") { None } else { Some(words.number()?) };
+    Ok(Is::GroupLimit(group, limit))
+}
+
+fn begin(words: &mut Words) -> Reading<Is> {
+    let at = words.duration()?;
+    let (work, round) = match words.next()? {
+        "round" => (Work::Round, words.next().ok().map(str::to_owned)),
+        "sync" => (Work::Sync, None),
+        "timer" => (Work::Timer, None),
+        other => return Err(format!("`{other}` is none of round, sync, timer")),
+    };
+    Ok(Is::Begin { at, work, round })
+}
+
+fn usage(text: &str) -> Reading<Is> {
+    let (key, groups) = text.split_once(';').unwrap_or((text, ""));
+    let groups = phrases(groups);
+    let group = |phrase: &String| {
+        let mut words = Words::new(phrase);
+        Ok((words.next()?.to_owned(), words.number()?))
+    };
+    Ok(Is::Usage {
+        key: crate::words::number(key.trim())?,
+        groups: groups.iter().map(group).collect::<Reading<_>>()?,
+    })
+}
+
+/// `A says ...`, `A hears ...`, `A loses ...`, `r1 is ...`.
+fn spoken(name: &str, mut words: Words, text: &str) -> Reading<Is> {
+    let verb = words.next()?;
+    let said = rest(rest(text, name), verb);
+    match verb {
+        "says" => {
+            let sayings = phrases(said).iter().map(|phrase| saying(phrase)).collect::<Reading<_>>()?;
+            Ok(Is::Says(name.to_owned(), sayings))
+        }
+        "hears" | "loses" => {
+            Ok(Is::Hears { client: name.to_owned(), lost: verb == "loses", phrases: phrases(said) })
+        }
+        "is" => {
+            let round = RoundName::read(&mut words)?;
+            words.end()?;
+            Ok(Is::Numbered(name.to_owned(), round))
+        }
+        _ => Err(format!("`{name} {verb}` is no line of a script")),
+    }
+}
+
+fn saying(phrase: &str) -> Reading<Saying> {
+    let phrase = phrase.replace(',', " ");
+    let mut words = Words::new(&phrase);
+    let first = words.next()?;
+    let saying = match first {
+        "nothing" => Saying::Nothing,
+        "wants" => {
+            let count = words.number()?;
+            let group = if words.take("of") { words.next()?.to_owned() } else { String::new() };
+            let age = if words.take("for") { words.duration()? } else { 0 };
+            Saying::Wants { count, group, age }
+        }
+        "seen" => Saying::Seen(RoundName::read(&mut words)?),
+        "waited" => Saying::Waited(words.duration()?),
+        id => {
+            let claimed = if words.take("claimed") { words.number()? } else { 0 };
+            let released = if words.take("released") { words.number()? } else { 0 };
+            Saying::Report { id: id.to_owned(), claimed, released }
+        }
+    };
+    words.end()?;
+    Ok(saying)
+}

@@ -1,0 +1,242 @@
+//! Runs the steps of a script.
+
+use crate::Mismatch;
+use crate::parse::{Is, Limit, Line, Saying};
+use crate::render::{Aliases, kept};
+use pgsemaphore_allocation::{
+    Call, ClientId, DbTime, Demand, GrantReport, Group, Outcome, Permits, Plan, Policy, SemaphoreKey, Work,
+    check, round, sync, timer,
+};
+use pgsemaphore_sim::{Limits, MemoryStore, Transaction};
+use std::collections::BTreeMap;
+
+/// When a script starts, by the database's clock.
+const START: DbTime = DbTime(1_764_428_000_000_000);
+
+struct World {
+    key: SemaphoreKey,
+    store: MemoryStore,
+    copy: Option<MemoryStore>,
+    limits: Limits,
+    aliases: Aliases,
+    seen: BTreeMap<String, u64>,
+    step: Option<Step>,
+    now: DbTime,
+}
+
+/// A transaction: what is said before the first line that looks at its result, and then its plan.
+struct Step {
+    work: Work,
+    round: Option<String>,
+    callers: Vec<String>,
+    calls: Vec<Call>,
+    done: Option<Plan>,
+    heard: usize,
+}
+
+pub(crate) fn run(lines: &[Line]) -> Result<(), Mismatch> {
+    let mut world = World::new();
+    let mut last = 0;
+    for line in lines {
+        world.line(&line.is).map_err(|detail| Mismatch { line: line.number, detail })?;
+        last = line.number;
+    }
+    world.finish_step().map_err(|detail| Mismatch { line: last, detail })
+}
+
+impl World {
+    fn new() -> Self {
+        let policy = Policy { limit: Some(0), grant_timeout: 10_000_000, round_period: 2_000_000 };
+        Self {
+            key: SemaphoreKey::new("key"),
+            store: MemoryStore::new(),
+            copy: None,
+            limits: Limits { policy, groups: BTreeMap::new() },
+            aliases: Aliases::default(),
+            seen: BTreeMap::new(),
+            step: None,
+            now: START,
+        }
+    }
+
+    fn line(&mut self, is: &Is) -> Result<(), String> {
+        match is {
+            Is::Says(client, sayings) => return self.says(client, sayings),
+            Is::Hears { client, lost, phrases } => return self.hears(client, *lost, phrases),
+            Is::Usage { key, groups } => return self.usage(*key, groups),
+            Is::Blocked(phrases) => return self.blocked(phrases),
+            Is::Due(at) => return self.due(at.map(|at| START + at)),
+            Is::Numbered(name, other) => {
+                self.transact()?;
+                let named = crate::words::RoundName { base: name.clone(), plus: 0 };
+                return same("the round", &self.round(other)?, &self.round(&named)?);
+            }
+            _ => self.finish_step()?,
+        }
+        match is {
+            Is::Begin { at, work, round } => {
+                self.now = START + *at;
+                let (callers, calls) = Default::default();
+                let round = round.clone();
+                self.step = Some(Step { work: *work, round, callers, calls, done: None, heard: 0 });
+            }
+            Is::Copy => self.copy = Some(self.store.clone()),
+            Is::Restore => self.store = self.copy.clone().ok_or("there is no copy")?,
+            Is::NoPolicy => self.store.set_limits(&self.key, None),
+            Is::Limit(Limit::Permits(limit)) => self.limits.policy.limit = Some(*limit),
+            Is::Limit(Limit::Unresolved) => self.limits.policy.limit = None,
+            Is::GroupLimit(group, Some(limit)) => {
+                self.limits.groups.insert(Group::new(group), *limit);
+            }
+            Is::GroupLimit(group, None) => {
+                self.limits.groups.remove(&Group::new(group));
+            }
+            Is::GrantTimeout(timeout) => self.limits.policy.grant_timeout = *timeout,
+            _ => return Ok(()),
+        }
+        if matches!(is, Is::Limit(_) | Is::GroupLimit(..) | Is::GrantTimeout(_)) {
+            self.store.set_limits(&self.key, Some(self.limits.clone()));
+        }
+        Ok(())
+    }
+
+    fn round(&self, name: &crate::words::RoundName) -> Result<u64, String> {
+        self.aliases.round(name, self.now)
+    }
+
+    fn says(&mut self, client: &str, sayings: &[Saying]) -> Result<(), String> {
+        let mut call = Call {
+            client: ClientId::new(client),
+            seen: self.seen.get(client).copied().unwrap_or(0),
+            waited: 0,
+            demand: Vec::new(),
+            grants: Vec::new(),
+        };
+        for saying in sayings {
+            match saying {
+                Saying::Nothing => {}
+                Saying::Waited(waited) => call.waited = *waited,
+                Saying::Seen(round) => call.seen = self.round(round)?,
+                Saying::Wants { count, group, age } => {
+                    let group = Group::new(group);
+                    call.demand.push(Demand { group, count: *count, oldest_age: *age });
+                }
+                Saying::Report { id, claimed, released } => {
+                    let id = self.aliases.id(id)?;
+                    call.grants.push(GrantReport { id, claimed: *claimed, released: *released });
+                }
+            }
+        }
+        let step = self.step.as_mut().filter(|step| step.done.is_none());
+        let step = step.ok_or("nobody can speak here: a new `at` is missing")?;
+        step.callers.push(client.to_owned());
+        step.calls.push(call);
+        Ok(())
+    }
+
+    /// Runs the transaction, once everything is said.
+    fn transact(&mut self) -> Result<&mut Step, String> {
+        let step = self.step.as_mut().ok_or("nothing has happened yet")?;
+        if step.done.is_none() {
+            let transaction = self.store.begin(&self.key, step.work, &step.calls, self.now);
+            let plan = plan(&transaction, step)?;
+            self.store.commit(&transaction, &plan).map_err(|_| "two transactions at once")?;
+            if let Some(difference) = self.store.verify(&self.key).first() {
+                return Err(format!("the counters are wrong: {difference}"));
+            }
+            if let Some(name) = &step.round {
+                let (before, after) = (transaction.state.semaphore.round, plan.semaphore.round);
+                if after <= before {
+                    return Err(format!("the round is {after}, the one before was {before}"));
+                }
+                self.aliases.name_round(name, after);
+            }
+            step.done = Some(plan);
+        }
+        Ok(step)
+    }
+
+    fn hears(&mut self, client: &str, lost: bool, phrases: &[String]) -> Result<(), String> {
+        let step = self.transact()?;
+        let at = step.heard;
+        step.heard += 1;
+        if step.callers.get(at).map(String::as_str) != Some(client) {
+            return Err(format!("answers come in the order of what was said: {:?}", step.callers));
+        }
+        let plan = step.done.as_ref().ok_or("no plan")?;
+        let outcome = plan.answers.get(at).ok_or("no answer")?.clone();
+        let made_in = (step.work == Work::Round).then_some(plan.semaphore.round);
+        self.aliases.name_grants(phrases, &outcome);
+        same("the reply", &sorted(phrases.to_vec()), &sorted(self.aliases.phrases(&outcome, made_in)))?;
+        if let (Outcome::Answered(answer), false) = (outcome, lost) {
+            let seen = self.seen.entry(client.to_owned()).or_default();
+            *seen = answer.round.max(*seen);
+        }
+        Ok(())
+    }
+
+    fn usage(&mut self, key: Permits, groups: &[(String, Permits)]) -> Result<(), String> {
+        self.transact()?;
+        let nothing = pgsemaphore_sim::Rows::default();
+        let rows = self.store.rows(&self.key).unwrap_or(&nothing);
+        same("usage", &key, &(rows.semaphore.grants + rows.semaphore.leases))?;
+        for (group, expected) in groups {
+            let (grants, leases) = rows.groups.get(&Group::new(group)).copied().unwrap_or_default();
+            same(&format!("usage of {group}"), expected, &(grants + leases))?;
+        }
+        Ok(())
+    }
+
+    fn blocked(&mut self, phrases: &[String]) -> Result<(), String> {
+        self.transact()?;
+        let clients = self.store.rows(&self.key).into_iter().flat_map(|rows| &rows.clients);
+        let mut found: Vec<_> = clients.flat_map(|(id, client)| kept(id.as_str(), client, START)).collect();
+        if found.is_empty() {
+            found.push("nobody".to_owned());
+        }
+        same("blocked", &sorted(phrases.to_vec()), &sorted(found))
+    }
+
+    fn due(&mut self, at: Option<DbTime>) -> Result<(), String> {
+        self.transact()?;
+        let ms = |at: DbTime| format!("{}ms", (at - START) / 1000);
+        same("the next deadline", &at.map(ms), &self.store.next_deadline(&self.key).map(ms))
+    }
+
+    /// Everybody who spoke must have been answered.
+    fn finish_step(&mut self) -> Result<(), String> {
+        if self.step.is_none() {
+            return Ok(());
+        }
+        let step = self.transact()?;
+        if step.heard < step.callers.len() {
+            return Err(format!("the script says nothing of the answer to {}", step.callers[step.heard]));
+        }
+        self.step = None;
+        Ok(())
+    }
+}
+
+fn plan(transaction: &Transaction, step: &Step) -> Result<Plan, String> {
+    let plan = match step.work {
+        Work::Round => round(&transaction.state, &step.calls),
+        Work::Sync => sync(&transaction.state, &step.calls),
+        Work::Timer => timer(&transaction.state),
+    };
+    match check(step.work, &transaction.state, &step.calls, &plan) {
+        Ok(()) => Ok(plan),
+        Err(violation) => Err(format!("the checker objects: {violation}")),
+    }
+}
+
+fn sorted(mut phrases: Vec<String>) -> Vec<String> {
+    phrases.sort();
+    phrases
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, expected: &T, found: &T) -> Result<(), String> {
+    if expected == found {
+        return Ok(());
+    }
+    Err(format!("{what} is not as the script says\n  script: {expected:?}\n  found:  {found:?}"))
+}
