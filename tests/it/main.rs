@@ -7,4 +7,5 @@ mod grants;
 mod input;
 mod kit;
 mod policies;
+mod schema;
 mod storage;

@@ -135,3 +135,32 @@ impl IntoResponse for ApiError {
         response
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{ApiError, RETRY_AFTER, status};
+    use crate::refusal::Refusal;
+    use crate::store::{PolicyError, StoreError};
+    use axum::response::IntoResponse;
+    use queue_wire::{Code, Problem};
+
+    #[test]
+    fn what_may_work_later_says_when_and_tells_nothing_of_the_database() {
+        let secret = || StoreError::from(sqlx::Error::Protocol("SELECT secret".to_owned()));
+        for (error, code) in [
+            (ApiError::Store(secret()), Code::Unavailable),
+            (ApiError::Policy(PolicyError::Store(secret())), Code::Unavailable),
+            (ApiError::Refused(Refusal::Unavailable), Code::Unavailable),
+            (ApiError::Refused(Refusal::ShuttingDown), Code::ShuttingDown),
+            (ApiError::Refused(Refusal::TooManyWaiting), Code::TooManyWaiting),
+        ] {
+            let response = error.into_response();
+            let problem = response.extensions().get::<Problem>().expect("a problem");
+            assert_eq!((problem.code, response.status()), (code, status(code)));
+            assert_eq!(response.headers()[RETRY_AFTER], "1");
+            assert!(!problem.detail.contains("secret"), "{}", problem.detail);
+        }
+        let now = ApiError::Refused(Refusal::Superseded).into_response();
+        assert!(!now.headers().contains_key(RETRY_AFTER));
+    }
+}
