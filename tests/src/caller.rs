@@ -1,14 +1,18 @@
 //! A caller of a holder that may not be there: what cannot be reached is an answer too.
 
 use crate::holder::encode;
-use crate::until::{until_some, within_reason};
+use crate::until::{PAUSE, within_reason};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Speaks HTTP to one holder, whatever became of it.
 #[derive(Debug, Clone)]
 pub struct Caller {
     url: String,
     http: reqwest::Client,
+    refused: Arc<AtomicU64>,
+    unanswered: Arc<AtomicU64>,
 }
 
 /// What a caller heard.
@@ -33,7 +37,7 @@ impl Caller {
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
         // A connection for each call: none is broken before it is used.
         let http = reqwest::Client::builder().pool_max_idle_per_host(0).build().expect("an HTTP client");
-        Self { url: url.to_owned(), http }
+        Self { url: url.to_owned(), http, refused: Arc::default(), unanswered: Arc::default() }
     }
 
     /// Sets a policy.
@@ -84,21 +88,35 @@ impl Caller {
 
     async fn insist_on(&self, endpoint: &str, key: &str, message: &Value) -> Value {
         let target = format!("/v1/semaphores/{}/{endpoint}", encode(key));
-        until_some("a 200", async || {
-            let heard = self.call(reqwest::Method::POST, &target, message).await?;
-            if heard.status != 200 {
-                heard.must_be_unavailable();
-                return None;
+        within_reason("a 200", async {
+            loop {
+                match self.call(reqwest::Method::POST, &target, message).await {
+                    Some(heard) if heard.status == 200 => return heard.body,
+                    Some(heard) => heard.must_be_unavailable(),
+                    None => {}
+                }
+                tokio::time::sleep(PAUSE).await;
             }
-            Some(heard.body)
         })
         .await
+    }
+
+    /// How many calls of this caller and its clones were answered with a 503.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::SeqCst)
+    }
+
+    /// How many were not answered at all.
+    #[must_use]
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::SeqCst)
     }
 
     /// Any call. None: no answer, because the holder could not be reached or the connection ended.
     pub async fn call(&self, method: reqwest::Method, target: &str, body: &Value) -> Option<Heard> {
         let request = self.http.request(method, format!("{}{target}", self.url)).json(body);
-        within_reason("an answer, or the end of the connection", async {
+        let heard = within_reason("an answer, or the end of the connection", async {
             let response = request.send().await.ok()?;
             let after = response.headers().get("retry-after");
             let retry_after = after.and_then(|after| after.to_str().ok()?.parse().ok());
@@ -106,7 +124,12 @@ impl Caller {
             let body = response.bytes().await.ok()?;
             Some(Heard { status, body: serde_json::from_slice(&body).unwrap_or_default(), retry_after })
         })
-        .await
+        .await;
+        match &heard {
+            Some(heard) => self.refused.fetch_add(u64::from(heard.status == 503), Ordering::SeqCst),
+            None => self.unanswered.fetch_add(1, Ordering::SeqCst),
+        };
+        heard
     }
 }
 

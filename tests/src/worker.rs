@@ -49,8 +49,7 @@ impl Worker {
     /// What it says when it wants nothing.
     #[must_use]
     pub fn reports(&self) -> Value {
-        let report =
-            |(id, held): (&String, &Held)| json!({"id": id, "claimed": held.claimed, "released": held.released});
+        let report = |(id, held): (&String, &Held)| json!({"id": id, "claimed": held.claimed, "released": held.released});
         let reports: Vec<Value> = self.blocks.iter().map(report).collect();
         message(&self.client_id, json!({"seen": self.seen, "grants": reports}))
     }
