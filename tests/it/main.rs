@@ -2,9 +2,14 @@
 
 mod commits;
 mod crashes;
+mod durability;
 mod embedded;
 mod grants;
+mod hangups;
 mod input;
 mod kit;
+mod locks;
 mod policies;
+mod sizes;
 mod storage;
+mod sweep;
