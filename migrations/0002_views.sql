@@ -95,7 +95,13 @@ COMMENT ON COLUMN pgsemaphore.usage.contended IS 'Some client''s demand lacks pe
 COMMENT ON COLUMN pgsemaphore.usage.round IS 'Number of the latest round, 0 before the first.';
 
 CREATE VIEW pgsemaphore.blocked AS
-SELECT c.key, c.client_id, b."group" AS grp, b.count, b.reason, to_timestamp(b.since / 1e6) AS since
+SELECT
+    c.key,
+    c.client_id,
+    b."group" AS grp,
+    b.count,
+    b.reason,
+    timestamptz 'epoch' + b.since * interval '1 microsecond' AS since
 FROM pgsemaphore_data.clients AS c
 CROSS JOIN LATERAL jsonb_to_recordset(c.blocked) AS b("group" text, count bigint, reason text, since bigint)
 WHERE c.blocked_at > now() - interval '75 seconds';

@@ -98,3 +98,21 @@ async fn a_clock_that_was_set_back_holds_up_no_round() {
     let (status, reply) = other.request("k", message("b", wants(1))).await;
     assert_eq!((status, &reply["grants"][0]["permits"]), (200, &json!(1)));
 }
+
+#[tokio::test]
+async fn what_is_blocked_is_explained_over_http_and_in_sql() {
+    let db = Db::new().await;
+    let holder = InProcess::start(db.url()).await;
+    holder.policy("k", fast()).await;
+    holder.request("k", message("a", wants(8))).await;
+    let usage = holder.usage("k").await;
+    let blocked = &usage["blocked"][0];
+    assert_eq!(
+        (&blocked["client_id"], &blocked["count"], &blocked["reason"]),
+        (&json!("a"), &json!(3), &json!("limit"))
+    );
+    let query =
+        "SELECT count, now() - since BETWEEN '0' AND '1 hour' FROM pgsemaphore.blocked WHERE key = 'k'";
+    let row: (i64, bool) = sqlx::query_as(query).fetch_one(db.pool()).await.expect("the view");
+    assert_eq!(row, (3, true));
+}

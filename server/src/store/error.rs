@@ -53,9 +53,7 @@ impl StoreError {
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Fenced => true,
-            Self::Unavailable(error) => {
-                matches!(error, sqlx::Error::Io(_)) || code(error).is_some_and(is_transient)
-            }
+            Self::Unavailable(error) => is_broken(error) || code(error).is_some_and(is_transient),
             _ => false,
         }
     }
@@ -75,6 +73,11 @@ impl From<sqlx::Error> for StoreError {
         };
         if unavailable { Self::Unavailable(error) } else { Self::Fault(error) }
     }
+}
+
+/// A connection that ended. One that just does not answer is another matter: the next one would not, either.
+fn is_broken(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Io(error) if error.kind() != std::io::ErrorKind::TimedOut)
 }
 
 fn code(error: &sqlx::Error) -> Option<&str> {
