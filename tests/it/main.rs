@@ -4,6 +4,7 @@ mod command_line;
 mod commits;
 mod crashes;
 mod demo;
+mod differential;
 mod durability;
 mod embedded;
 mod grants;
