@@ -6,6 +6,7 @@ mod durability;
 mod embedded;
 mod grants;
 mod hangups;
+mod holders;
 mod input;
 mod kit;
 mod locks;

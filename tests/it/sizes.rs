@@ -118,5 +118,8 @@ async fn a_round_asks_the_database_as_often_for_one_request_as_for_three_hundred
     assert!(rounds < 30, "300 requests took {rounds} rounds");
     // One more where the free rows that the key's own row lists do not suffice; never one for each request.
     let (least, most) = (of_one * rounds, (of_one + 1) * rounds);
-    assert!((least..=most).contains(&of_many), "{of_many} of {rounds} rounds, {of_one} of a round of one request");
+    assert!(
+        (least..=most).contains(&of_many),
+        "{of_many} of {rounds} rounds, {of_one} of a round of one request"
+    );
 }
