@@ -14,3 +14,4 @@ mod policies;
 mod sizes;
 mod storage;
 mod sweep;
+mod worlds;
