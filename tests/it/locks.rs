@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use pgsemaphore_tests::{Caller, Db, InProcess, Worker, faults, message, until, verify, within_reason};
+use pgsemaphore_tests::{
+    Act, COMMIT, Caller, Db, InProcess, Proxy, Worker, faults, message, until, verify, within_reason,
+};
 use serde_json::{Value, json};
 
 const FORGET: Duration = Duration::from_secs(600);
@@ -68,6 +70,39 @@ async fn a_row_that_stays_locked_is_a_503_and_then_forgotten() {
     let mut other = Worker::new("other");
     other.hear(&caller.insist("k", &other.wants(2)).await);
     assert_eq!(caller.usage("k").await["grants"], 3, "what was refused has left nothing behind");
+    assert_eq!(verify(&db).await, []);
+}
+
+/// A holder vanishes in the middle of a round, and nobody tells PostgreSQL: its session goes on holding the row.
+#[tokio::test]
+async fn a_row_that_a_vanished_holder_locked_is_free_in_bounded_time() {
+    let db = Db::new().await;
+    let proxy = Proxy::before(db.url()).await;
+    let vanished = InProcess::start(&proxy.through(db.url())).await;
+    let holder = InProcess::start(db.url()).await;
+    let (first, caller) = (vanished.caller(), holder.caller());
+    holder.policy("*", policy(5, 0)).await;
+    let _ = caller.insist("k", &Worker::new("w").wants(0)).await;
+
+    proxy.trap(COMMIT, Act::Hold, 1);
+    let message = Worker::new("first").wants(3);
+    let call = tokio::spawn({
+        let message = message.clone();
+        async move { first.request("k", &message).await }
+    });
+    until("the round is about to be committed", async || proxy.sprung() == 1).await;
+    let mut second = Worker::new("second");
+    // Others are refused until PostgreSQL ends the session; it does that by the session's own settings.
+    second.hear(&caller.insist("k", &second.wants(4)).await);
+    assert_eq!(second.permits(), 4, "what was not committed is not counted");
+    let _ = within_reason("the caller of the vanished holder is told", call)
+        .await
+        .expect("no panic")
+        .expect("an answer");
+    let mut first = Worker::new("first");
+    first.hear(&caller.insist("k", &message).await);
+    assert_eq!(first.permits(), 1);
+    assert_eq!(caller.usage("k").await["grants"], 5);
     assert_eq!(verify(&db).await, []);
 }
 

@@ -49,6 +49,8 @@ pub enum Mode {
 pub enum Act {
     /// The connection ends before the pattern arrives.
     CutBefore,
+    /// Neither the pattern nor anything later arrives, and no one is told.
+    Hold,
     /// The pattern arrives and is answered; the connection ends in place of the answer.
     CutAnswer,
     /// The pattern arrives and is answered; neither the answer nor anything later arrives, and no one is told.
@@ -249,6 +251,9 @@ impl Pump<'_> {
             let bytes = &buffer[..read];
             if self.way == Way::ToTarget {
                 self.spring(&mut scan, bytes)?;
+                if *self.act.borrow() == Some(Act::Hold) {
+                    continue;
+                }
             } else if self.is_lost(bytes, &mut frames)? {
                 continue;
             }
@@ -274,12 +279,11 @@ impl Pump<'_> {
             return Some(());
         }
         trap.left -= 1;
-        if trap.act == Act::CutBefore {
+        if matches!(trap.act, Act::CutBefore | Act::Hold) {
             self.shared.sprung.fetch_add(1, Ordering::SeqCst);
-            return None;
         }
         self.act.send_replace(Some(trap.act));
-        Some(())
+        (trap.act != Act::CutBefore).then_some(())
     }
 
     /// Whether these bytes of the target are not to arrive. None: the connection ends here.
@@ -292,14 +296,15 @@ impl Pump<'_> {
             return None;
         }
         let act = *self.acted.borrow();
-        if act.is_some() && self.acted.has_changed().unwrap_or(false) {
+        let answered = matches!(act, Some(Act::CutAnswer | Act::SwallowAnswer));
+        if answered && self.acted.has_changed().unwrap_or(false) {
             self.acted.mark_unchanged();
             self.shared.sprung.fetch_add(1, Ordering::SeqCst);
         }
         match act {
             Some(Act::CutAnswer) => None,
             Some(Act::SwallowAnswer) => Some(true),
-            Some(Act::CutBefore) | None => Some(false),
+            Some(Act::CutBefore | Act::Hold) | None => Some(false),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What really ran, by the test's own records: the one witness that no bug of the product can mislead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A key, and a group in it or none for the key as a whole.
@@ -12,10 +12,10 @@ pub struct Truth(Arc<Mutex<Records>>);
 
 #[derive(Debug, Default)]
 struct Records {
-    running: BTreeMap<Budget, u64>,
+    /// Numbers of the items that run.
+    running: BTreeMap<Budget, BTreeSet<u64>>,
     /// The highest limit that was ever in force.
     highest: BTreeMap<Budget, u64>,
-    most: BTreeMap<Budget, u64>,
     started: u64,
     violations: Vec<String>,
 }
@@ -27,6 +27,7 @@ pub struct Running {
     truth: Truth,
     key: String,
     group: String,
+    number: u64,
 }
 
 impl Truth {
@@ -42,30 +43,30 @@ impl Truth {
     pub fn start(&self, key: &str, group: &str) -> Running {
         let mut records = self.records();
         records.started += 1;
+        let number = records.started;
         for budget in budgets(key, group) {
             let running = records.running.entry(budget.clone()).or_default();
-            *running += 1;
-            let running = *running;
-            let most = records.most.entry(budget.clone()).or_default();
-            *most = running.max(*most);
+            running.insert(number);
+            let running = running.len() as u64;
             if let Some(highest) = records.highest.get(&budget).filter(|highest| running > **highest) {
                 let violation = format!("{budget:?}: {running} run, the limit was never above {highest}");
                 records.violations.push(violation);
             }
         }
-        Running { truth: self.clone(), key: key.to_owned(), group: group.to_owned() }
+        Running { truth: self.clone(), key: key.to_owned(), group: group.to_owned(), number }
     }
 
-    /// Items that run on a key right now.
+    /// The items that run on a key right now, or in one of its groups.
     #[must_use]
-    pub fn running(&self, key: &str) -> u64 {
-        self.records().running.get(&(key.to_owned(), None)).copied().unwrap_or(0)
+    pub fn running(&self, key: &str, group: Option<&str>) -> BTreeSet<u64> {
+        let budget = (key.to_owned(), group.map(str::to_owned));
+        self.records().running.get(&budget).cloned().unwrap_or_default()
     }
 
-    /// The most items that ever ran at once on a key.
+    /// The highest limit that was ever in force; none where there was no limit.
     #[must_use]
-    pub fn most(&self, key: &str) -> u64 {
-        self.records().most.get(&(key.to_owned(), None)).copied().unwrap_or(0)
+    pub fn highest(&self, key: &str, group: Option<&str>) -> Option<u64> {
+        self.records().highest.get(&(key.to_owned(), group.map(str::to_owned))).copied()
     }
 
     /// Items that have started.
@@ -90,7 +91,7 @@ impl Drop for Running {
         let mut records = self.truth.records();
         for budget in budgets(&self.key, &self.group) {
             if let Some(running) = records.running.get_mut(&budget) {
-                *running -= 1;
+                running.remove(&self.number);
             }
         }
     }
