@@ -107,7 +107,7 @@ async fn usage_is_shown_as_a_table_and_as_json() {
     let (code, line) = fails(&db, &["usage", "account:42"]).await;
     assert_eq!(code, 1);
     assert!(line.contains("account:42") && line.contains("policy set"), "{line}");
-    assert_eq!(ok(&db, &["usage"]).await, "no semaphore is in use\n");
+    assert_eq!(ok(&db, &["usage"]).await, "no semaphore was used lately\n");
     assert_eq!(ok_json(&db, &["usage", "--json"]).await, json!({"v": 1, "semaphores": []}));
     ok(&db, &["policy", "set", "account:*", "--limit", "7"]).await;
     let usage = ok_json(&db, &["usage", "account:42", "--json"]).await;

@@ -20,7 +20,7 @@ pub(super) enum ApiError {
     /// A part of the path or the query is wrong.
     #[error("{detail}")]
     Part { part: &'static str, detail: String },
-    #[error("the content type must be application/json")]
+    #[error("the content type must be application/json: send the header content-type, as curl --json does")]
     UnsupportedMediaType,
     #[error("the body must be at most {BODY_MAX_BYTES} bytes")]
     BodyTooLarge,
