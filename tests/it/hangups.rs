@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pgsemaphore_tests::{Caller, Db, InProcess, Proxy, Truth, Worker, faults, until, verify, within_reason};
+use pgsemaphore_tests::{
+    Caller, Db, InProcess, Mode, Proxy, Truth, Worker, faults, until, verify, within_reason,
+};
 use queue_client::QueueClient;
 use serde_json::{Value, json};
 
@@ -143,5 +145,38 @@ async fn the_client_crate_survives_lost_answers() {
     assert_eq!(truth.violations(), [] as [String; 0]);
     assert_eq!(truth.started(), 60);
     assert_eq!(caller.usage("k").await["grants"], 0);
+    assert_eq!(verify(&db).await, []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_dropped_while_no_holder_answers_are_released_when_one_does() {
+    const ITEMS: usize = 20;
+    let db = Db::new().await;
+    let holder = InProcess::start(db.url()).await;
+    let caller = holder.caller();
+    holder.policy("*", policy(20, 0)).await;
+    let proxy = Proxy::before(holder.url()).await;
+    let client = QueueClient::builder().url(proxy.through(holder.url())).build().expect("a client");
+    for fault in [Mode::Cut, Mode::Drop] {
+        let semaphore = client.semaphore("k");
+        let mut permits = Vec::new();
+        for _ in 0..ITEMS {
+            permits.push(within_reason("a permit", semaphore.acquire("")).await.expect("a permit"));
+        }
+        assert_eq!(caller.usage("k").await["grants"], ITEMS);
+        proxy.set(fault);
+        let last = permits.pop().expect("a permit");
+        permits.clear();
+        let panics = tokio::spawn(async move {
+            let _last = last;
+            panic!("an item that fails, as is meant here");
+        });
+        assert!(panics.await.is_err());
+        assert_eq!(caller.usage("k").await["grants"], ITEMS, "nothing has arrived, so all of it counts");
+        proxy.set(Mode::Pass);
+        proxy.cut_open_connections();
+        until("all permits come back", async || caller.usage("k").await["grants"] == 0).await;
+    }
+    within_reason("nothing is left", client.drain()).await.expect("drained");
     assert_eq!(verify(&db).await, []);
 }

@@ -92,11 +92,15 @@ async fn trips(proxy: &Proxy, holder: &InProcess, clients: usize) -> (u64, u64) 
     let served = futures_util::future::join_all(requests).await;
     let trips = proxy.round_trips_in_transactions() - before;
     let rounds: BTreeSet<u64> = served.iter().map(|(_, round)| *round).collect();
-    for (mut worker, _) in served {
-        worker.release();
-        worker.hear(&caller.insist_sync("k", &worker.reports()).await);
-        assert_eq!(worker.blocks.len(), 0);
-    }
+    let given_back = served.into_iter().map(|(mut worker, _)| {
+        let caller = caller.clone();
+        async move {
+            worker.release();
+            worker.hear(&caller.insist_sync("k", &worker.reports()).await);
+            assert_eq!(worker.blocks.len(), 0);
+        }
+    });
+    futures_util::future::join_all(given_back).await;
     assert_eq!(caller.refused(), 0);
     (trips, u64::try_from(rounds.len()).expect("few rounds"))
 }
