@@ -1,7 +1,9 @@
 //! What is told is durable: a database that forgets commits is not worked with.
 
 use pgsemaphore::embedded::StopMode;
-use pgsemaphore_tests::{Caller, Db, Process, Serve, Worker, faults, private_cluster, until_some, verify};
+use pgsemaphore_tests::{
+    Caller, Db, Process, Serve, Worker, faults, private_cluster, until, until_some, verify,
+};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
@@ -87,4 +89,26 @@ async fn what_was_told_survives_a_crash_of_postgresql() {
             query.bind(&worker.client_id).fetch_one(&mut connection).await.expect("the grant is there");
         assert_eq!(claimed, 7);
     }
+}
+
+#[tokio::test]
+async fn a_reload_that_ends_durable_commits_is_noticed_in_open_sessions() {
+    let cluster = private_cluster().await;
+    let admin = sqlx::PgPool::connect(&cluster.url()).await.expect("a session");
+    let holder = Serve::start(&cluster.url()).await;
+    let caller = Caller::of(holder.url());
+    caller.policy("*", &json!({"limit": 5, "round_wait_ms": 0, "round_period_ms": 0})).await;
+    caller.insist("k", &Worker::new("w").wants(1)).await;
+
+    let reload = async |statement: &'static str| {
+        sqlx::raw_sql(statement).execute(&admin).await.expect("the setting");
+        sqlx::raw_sql("SELECT pg_reload_conf()").execute(&admin).await.expect("the reload");
+    };
+    reload("ALTER SYSTEM SET synchronous_commit = off").await;
+    until("the holder grants nothing any more", async || {
+        caller.request("k", &Worker::new("other").wants(1)).await.is_some_and(|answer| answer.status == 503)
+    })
+    .await;
+    reload("ALTER SYSTEM RESET synchronous_commit").await;
+    caller.insist("k", &Worker::new("last").wants(1)).await;
 }

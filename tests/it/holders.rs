@@ -1,10 +1,9 @@
 //! Several holders over one database: they share nothing but its rows, and together admit what one would.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use pgsemaphore_tests::{Caller, Db, InProcess, Serve, Worker, message, until, verify};
+use pgsemaphore_tests::{Caller, Db, InProcess, Serve, Worker, message, verify};
 use serde_json::{Value, json};
 
 fn policy(limit: u64, round_wait_ms: u64) -> Value {
@@ -134,29 +133,4 @@ async fn a_frozen_holder_holds_nobody_up() {
     assert_eq!(early.blocks.len(), 0);
     assert_eq!(caller.usage("k").await["grants"], 1);
     assert_eq!(verify(&db).await, []);
-}
-
-#[tokio::test]
-#[ignore = "holders do not pass requests on to each other yet, so a round sees only the queue of its own holder"]
-async fn the_oldest_is_served_first_whichever_holder_it_asks() {
-    let db = Db::new().await;
-    let holders = [InProcess::start(db.url()).await, InProcess::start(db.url()).await];
-    let callers = [holders[0].caller(), holders[1].caller()];
-    holders[0].policy("*", policy(3, 2000)).await;
-    let calls = (0..6).map(|n| {
-        let caller = callers[n % 2].clone();
-        async move {
-            let age = (n + 1) * 10_000;
-            let demand = json!({"demand": [{"group": "", "count": 1, "oldest_age_ms": age}]});
-            let reply = caller.insist("k", &message(&format!("c{n}"), demand)).await;
-            (n, reply["grants"].as_array().is_some_and(|grants| !grants.is_empty()))
-        }
-    });
-    let served: BTreeSet<usize> =
-        join_all(calls).await.into_iter().filter(|(_, served)| *served).map(|(n, _)| n).collect();
-    assert_eq!(served, BTreeSet::from([3, 4, 5]));
-    until("both see the same", async || {
-        callers[0].usage("k").await["grants"] == callers[1].usage("k").await["grants"]
-    })
-    .await;
 }

@@ -51,6 +51,9 @@ pub(crate) async fn take(attempt: &mut Attempt, key: &SemaphoreKey) -> Result<Ta
     let query =
         sqlx::query_as(include_str!("../../queries/take_key.sql")).bind(key.as_str()).bind(attempt.writer);
     let mut row: KeyRow = query.fetch_one(&mut *attempt.tx).await?;
+    if !row.durable {
+        return Err(StoreError::NotDurable);
+    }
     attempt.version = row.version;
     let timing = |wait: Option<i32>, period: Option<i32>| {
         Some(Timing { wait: millis(wait?), period: millis(period?) })
