@@ -63,7 +63,7 @@ mod http;
 pub mod ledger;
 mod transport;
 
-pub use admission::{Permit, Semaphore};
+pub use admission::{Group, Permit, Semaphore};
 pub use client::{Builder, QueueClient};
 pub use error::{AcquireError, BuildError, DrainError};
 pub use http::HttpTransport;
