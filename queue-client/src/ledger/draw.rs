@@ -79,6 +79,9 @@ impl Ledger {
 
     /// A permit that can be used at once.
     pub(super) fn draw(&mut self, group: &str) -> Option<Drawn> {
+        if self.draining {
+            return None;
+        }
         let queue = self.queues.get(group)?;
         let in_fund = queue.in_fund().and_then(|id| Some((id.clone(), self.leases.get(id)?.fund()?.draw()?)));
         if let Some((block, ticket)) = in_fund {
@@ -283,5 +286,29 @@ impl Ledger {
             self.due_leases.insert(id.clone());
         }
         self.leases.insert(id.clone(), lease);
+    }
+}
+
+#[cfg(test)]
+impl Ledger {
+    /// What has to hold after each step.
+    pub(super) fn check(&self) {
+        for (group, queue) in &self.queues {
+            let in_fund = queue.in_fund().map(|id| &self.leases[id]);
+            let free = in_fund.is_some_and(|lease| lease.counts().undrawn > 0);
+            assert!(!free || queue.waiters.is_empty(), "a draw would overtake who waits in {group:?}");
+            assert!(in_fund.is_none() || !self.contention.is_of(group), "{group:?} is contended");
+        }
+        for (id, lease) in &self.leases {
+            assert!(
+                lease.fund().is_none() || (lease.is_live() && !lease.is_lapsed()),
+                "{id:?} is drawn from"
+            );
+            assert_eq!(self.tickets.get(&lease.ticket), Some(id));
+        }
+        assert_eq!(self.tickets.len(), self.leases.len() + self.lost.len());
+        let in_funds = self.leases.values().filter(|lease| lease.fund().is_some()).count();
+        let filled = self.funds.values().filter(|fund| !fund.is_empty()).count();
+        assert_eq!(in_funds, filled);
     }
 }

@@ -129,6 +129,11 @@ impl Fund {
         counts(self.word.swap(EMPTY, Ordering::AcqRel))
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.word.load(Ordering::Acquire) == EMPTY
+    }
+
     /// The counts of one moment.
     pub(super) fn counts(&self) -> Counts {
         counts(self.word.load(Ordering::Acquire))
