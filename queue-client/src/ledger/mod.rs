@@ -19,6 +19,8 @@ pub(crate) mod fund;
 mod grant;
 mod lease;
 #[cfg(test)]
+mod lease_tests;
+#[cfg(test)]
 mod model;
 mod queue;
 mod speak;
