@@ -37,7 +37,7 @@ impl Semaphore {
     /// looking the group up. No I/O; a name that is too long is an error of [`acquire`](Group::acquire).
     pub fn group(&self, group: &str) -> Group {
         let fund = self.shared.state().ledger.fund(group);
-        Group { shared: self.shared.clone(), fund }
+        Group::new(self.shared.clone(), fund)
     }
 
     /// Waits for the right to run one item of `group`. See [`Group::acquire`].
@@ -59,7 +59,7 @@ impl Semaphore {
         let drawn = state.try_serve(group)?;
         let fund = state.ledger.fund(group);
         drop(state);
-        Some(Permit { shared: self.shared.clone(), fund, source: drawn.into() })
+        Some(Permit { group: Group::new(self.shared.clone(), fund), source: drawn.into() })
     }
 }
 
@@ -68,20 +68,27 @@ impl Semaphore {
 /// While the process holds a lease of the group, taking a permit and dropping it costs two atomic operations each and
 /// neither I/O, nor a lock, nor memory.
 #[derive(Clone)]
-pub struct Group {
+pub struct Group(Arc<Handle>);
+
+/// What a group and its permits refer to: one count of references for both parts.
+struct Handle {
     shared: Arc<Shared>,
     fund: Arc<Fund>,
 }
 
 impl Group {
+    fn new(shared: Arc<Shared>, fund: Arc<Fund>) -> Self {
+        Self(Arc::new(Handle { shared, fund }))
+    }
+
     /// The semaphore's key.
     pub fn key(&self) -> &str {
-        &self.shared.key
+        &self.0.shared.key
     }
 
     /// The group's name.
     pub fn name(&self) -> &str {
-        self.fund.group()
+        self.0.fund.group()
     }
 
     /// Waits for the right to run one item of the group.
@@ -102,10 +109,10 @@ impl Group {
     /// Cancel safe: when the future is dropped its place in the queue is given up, and a permit that was already on its
     /// way goes to the group's next waiter, or back to the holder.
     pub async fn acquire(&self) -> Result<Permit, AcquireError> {
-        if let Some(ticket) = self.fund.draw() {
+        if let Some(ticket) = self.0.fund.draw() {
             return Ok(self.permit(Source::Lease(ticket)));
         }
-        let mut place = Place::take(&self.shared, self.name())?;
+        let mut place = Place::take(&self.0.shared, self.name())?;
         let source = (&mut place.turn).await.unwrap_or(Err(AcquireError::Draining))?;
         place.waiter = None;
         Ok(self.permit(source))
@@ -114,15 +121,15 @@ impl Group {
     /// A permit for one item of the group that this process can give at once: of a lease, or confirmed by the holder and
     /// needed by no waiter any more. No I/O is done and no demand is stated, so this alone never brings a permit here.
     pub fn try_acquire(&self) -> Option<Permit> {
-        let source = match self.fund.draw() {
+        let source = match self.0.fund.draw() {
             Some(ticket) => Source::Lease(ticket),
-            None => self.shared.state().try_serve(self.name())?.into(),
+            None => self.0.shared.state().try_serve(self.name())?.into(),
         };
         Some(self.permit(source))
     }
 
     fn permit(&self, source: Source) -> Permit {
-        Permit { shared: self.shared.clone(), fund: self.fund.clone(), source }
+        Permit { group: self.clone(), source }
     }
 }
 
@@ -144,8 +151,7 @@ impl std::fmt::Debug for Semaphore {
 /// the item does anything that the budget is there to bound.
 #[must_use = "a permit that is dropped is released at once"]
 pub struct Permit {
-    shared: Arc<Shared>,
-    fund: Arc<Fund>,
+    group: Group,
     source: Source,
 }
 
@@ -171,26 +177,27 @@ impl From<Drawn> for Source {
 impl Permit {
     /// The semaphore's key.
     pub fn key(&self) -> &str {
-        &self.shared.key
+        self.group.key()
     }
 
     /// The item's group.
     pub fn group(&self) -> &str {
-        self.fund.group()
+        self.group.name()
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
+        let Handle { shared, fund } = &*self.group.0;
         match &self.source {
-            Source::Grant(block) => self.shared.state().ledger.release(block),
-            Source::Lease(ticket) => match self.fund.release(*ticket) {
+            Source::Grant(block) => shared.state().ledger.release(block),
+            Source::Lease(ticket) => match fund.release(*ticket) {
                 Returned::Counted => return,
-                Returned::Last => self.shared.state().ledger.spent(*ticket),
-                Returned::Elsewhere => self.shared.state().ledger.release_ticket(*ticket),
+                Returned::Last => shared.state().ledger.spent(*ticket),
+                Returned::Elsewhere => shared.state().ledger.release_ticket(*ticket),
             },
         }
-        self.shared.wake.notify_one();
+        shared.wake.notify_one();
     }
 }
 
