@@ -1,7 +1,8 @@
 //! Permits for items: who may wait, whose turn it is, and what happens when a permit or a waiter is dropped.
 //!
-//! Authoritative for the hand-over between tasks and the ledger, all of it under one short lock per key. Not
-//! authoritative for whether a permit exists (`ledger`) or for what is sent (`driver.rs`).
+//! Authoritative for the hand-over between tasks and the ledger. All of it is under one short lock per key, except for
+//! permits of the lease that is in its group's fund: these are drawn and given back with one atomic operation each.
+//! Not authoritative for whether a permit exists (`ledger`) or for what is sent (`driver.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,8 @@ use tokio::sync::{Notify, oneshot};
 use crate::client::Inner;
 use crate::driver;
 use crate::error::{AcquireError, DrainError};
-use crate::ledger::{BlockId, Ledger, Served, Waiter};
+use crate::ledger::fund::{Fund, Returned, Ticket};
+use crate::ledger::{BlockId, Drawn, Ledger, Served, Waiter};
 
 /// One shared budget, as this process sees it. Cheap to clone; made by
 /// [`QueueClient::semaphore`](crate::QueueClient::semaphore).
@@ -31,12 +33,70 @@ impl Semaphore {
         &self.shared.key
     }
 
-    /// Waits for the right to run one item of `group` (0 to 256 bytes; the empty group is a group).
+    /// A handle to `group` (0 to 256 bytes; the empty group is a group), for callers that come back to it: it saves
+    /// looking the group up. No I/O; a name that is too long is an error of [`acquire`](Group::acquire).
+    pub fn group(&self, group: &str) -> Group {
+        let fund = self.shared.state().ledger.fund(group);
+        Group::new(self.shared.clone(), fund)
+    }
+
+    /// Waits for the right to run one item of `group`. See [`Group::acquire`].
     ///
-    /// Waiters of a group are served first in, first out; groups don't wait for each other. Across processes the holder
-    /// serves the oldest first. The permit is given only after the holder has confirmed that it is in use, so items that
-    /// run never exceed what the holder counts. Outages, overload and restarts of holders are waited through, with
-    /// retries that back off.
+    /// # Errors
+    ///
+    /// What waiting does not cure; see [`AcquireError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe, as [`Group::acquire`].
+    pub async fn acquire(&self, group: &str) -> Result<Permit, AcquireError> {
+        self.group(group).acquire().await
+    }
+
+    /// A permit for one item of `group` that this process can give at once, or none. See [`Group::try_acquire`].
+    pub fn try_acquire(&self, group: &str) -> Option<Permit> {
+        let mut state = self.shared.state();
+        let drawn = state.try_serve(group)?;
+        let fund = state.ledger.fund(group);
+        drop(state);
+        Some(Permit { group: Group::new(self.shared.clone(), fund), source: drawn.into() })
+    }
+}
+
+/// One group of a semaphore. Cheap to clone; made by [`Semaphore::group`].
+///
+/// While the process holds a lease of the group, taking a permit and dropping it costs two atomic operations each and
+/// neither I/O, nor a lock, nor memory.
+#[derive(Clone)]
+pub struct Group(Arc<Handle>);
+
+/// What a group and its permits refer to: one count of references for both parts.
+struct Handle {
+    shared: Arc<Shared>,
+    fund: Arc<Fund>,
+}
+
+impl Group {
+    fn new(shared: Arc<Shared>, fund: Arc<Fund>) -> Self {
+        Self(Arc::new(Handle { shared, fund }))
+    }
+
+    /// The semaphore's key.
+    pub fn key(&self) -> &str {
+        &self.0.shared.key
+    }
+
+    /// The group's name.
+    pub fn name(&self) -> &str {
+        self.0.fund.group()
+    }
+
+    /// Waits for the right to run one item of the group.
+    ///
+    /// A permit of a lease is given at once. Else waiters of a group are served first in, first out; groups don't wait
+    /// for each other. Across processes the holder serves the oldest first. The permit is given only when the holder
+    /// counts it as in use, so items that run never exceed what the holder counts. Outages, overload and restarts of
+    /// holders are waited through, with retries that back off.
     ///
     /// Must be called within a Tokio runtime, which has to live on for what was acquired to be reported.
     ///
@@ -48,24 +108,34 @@ impl Semaphore {
     ///
     /// Cancel safe: when the future is dropped its place in the queue is given up, and a permit that was already on its
     /// way goes to the group's next waiter, or back to the holder.
-    pub async fn acquire(&self, group: &str) -> Result<Permit, AcquireError> {
-        let mut place = Place::take(&self.shared, group)?;
-        let block = (&mut place.turn).await.unwrap_or(Err(AcquireError::Draining))?;
+    pub async fn acquire(&self) -> Result<Permit, AcquireError> {
+        if let Some(ticket) = self.0.fund.draw() {
+            return Ok(self.permit(Source::Lease(ticket)));
+        }
+        let mut place = Place::take(&self.0.shared, self.name())?;
+        let source = (&mut place.turn).await.unwrap_or(Err(AcquireError::Draining))?;
         place.waiter = None;
-        Ok(self.permit(group, block))
+        Ok(self.permit(source))
     }
 
-    /// A permit for one item of `group` that this process can give at once: confirmed by the holder, and needed by no
-    /// waiter any more. Mostly there is none: no I/O is done and no demand is stated, so this alone never brings one.
-    pub fn try_acquire(&self, group: &str) -> Option<Permit> {
-        let mut state = self.shared.state();
-        let block = if state.stopped.is_none() { state.ledger.try_draw(group) } else { None };
-        drop(state);
-        block.map(|block| self.permit(group, block))
+    /// A permit for one item of the group that this process can give at once: of a lease, or confirmed by the holder and
+    /// needed by no waiter any more. No I/O is done and no demand is stated, so this alone never brings a permit here.
+    pub fn try_acquire(&self) -> Option<Permit> {
+        let source = match self.0.fund.draw() {
+            Some(ticket) => Source::Lease(ticket),
+            None => self.0.shared.state().try_serve(self.name())?.into(),
+        };
+        Some(self.permit(source))
     }
 
-    fn permit(&self, group: &str, block: BlockId) -> Permit {
-        Permit { shared: self.shared.clone(), group: group.to_owned(), block }
+    fn permit(&self, source: Source) -> Permit {
+        Permit { group: self.clone(), source }
+    }
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group").field("key", &self.key()).field("name", &self.name()).finish_non_exhaustive()
     }
 }
 
@@ -81,33 +151,62 @@ impl std::fmt::Debug for Semaphore {
 /// the item does anything that the budget is there to bound.
 #[must_use = "a permit that is dropped is released at once"]
 pub struct Permit {
-    shared: Arc<Shared>,
-    group: String,
-    block: BlockId,
+    group: Group,
+    source: Source,
+}
+
+/// What a permit goes back to.
+#[derive(Debug)]
+enum Source {
+    Grant(BlockId),
+    Lease(Ticket),
+}
+
+impl Source {
+    fn new(block: BlockId, ticket: Option<Ticket>) -> Self {
+        ticket.map_or(Self::Grant(block), Self::Lease)
+    }
+}
+
+impl From<Drawn> for Source {
+    fn from(drawn: Drawn) -> Self {
+        Self::new(drawn.block, drawn.ticket)
+    }
 }
 
 impl Permit {
     /// The semaphore's key.
     pub fn key(&self) -> &str {
-        &self.shared.key
+        self.group.key()
     }
 
     /// The item's group.
     pub fn group(&self) -> &str {
-        &self.group
+        self.group.name()
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.shared.state().ledger.release(&self.block);
-        self.shared.wake.notify_one();
+        let Handle { shared, fund } = &*self.group.0;
+        match &self.source {
+            Source::Grant(block) => shared.state().ledger.release(block),
+            Source::Lease(ticket) => match fund.release(*ticket) {
+                Returned::Counted => return,
+                Returned::Last => shared.state().ledger.spent(*ticket),
+                Returned::Elsewhere => shared.state().ledger.release_ticket(*ticket),
+            },
+        }
+        shared.wake.notify_one();
     }
 }
 
 impl std::fmt::Debug for Permit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Permit").field("key", &self.key()).field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("Permit")
+            .field("key", &self.key())
+            .field("group", &self.group())
+            .finish_non_exhaustive()
     }
 }
 
@@ -115,7 +214,7 @@ impl std::fmt::Debug for Permit {
 struct Place<'a> {
     shared: &'a Shared,
     waiter: Option<Waiter>,
-    turn: oneshot::Receiver<Result<BlockId, AcquireError>>,
+    turn: oneshot::Receiver<Result<Source, AcquireError>>,
 }
 
 impl<'a> Place<'a> {
@@ -146,8 +245,8 @@ impl Drop for Place<'_> {
         let mut state = self.shared.state();
         if state.waiting.remove(&waiter).is_some() {
             state.ledger.cancel(&waiter);
-        } else if let Ok(Ok(block)) = self.turn.try_recv() {
-            state.ledger.put_back(&block);
+        } else if let Ok(Ok(source)) = self.turn.try_recv() {
+            state.put_back(&source);
             state.hand_out();
         }
         drop(state);
@@ -172,7 +271,7 @@ pub(crate) struct Shared {
 
 pub(crate) struct State {
     pub(crate) ledger: Ledger,
-    pub(crate) waiting: BTreeMap<Waiter, oneshot::Sender<Result<BlockId, AcquireError>>>,
+    waiting: BTreeMap<Waiter, oneshot::Sender<Result<Source, AcquireError>>>,
     /// Why nothing is given any more.
     pub(crate) stopped: Option<AcquireError>,
     /// What the holder refused last, until it answers again.
@@ -206,6 +305,7 @@ impl Shared {
     pub(crate) fn stop(&self, reason: &AcquireError) {
         let mut state = self.state();
         state.fail_waiting(reason);
+        state.ledger.drain();
         state.refused = None;
         state.stopped.get_or_insert_with(|| reason.clone());
         drop(state);
@@ -240,6 +340,17 @@ impl Drop for Shared {
 }
 
 impl State {
+    fn try_serve(&mut self, group: &str) -> Option<Drawn> {
+        if self.stopped.is_some() { None } else { self.ledger.try_serve(group) }
+    }
+
+    fn put_back(&mut self, source: &Source) {
+        match source {
+            Source::Grant(block) => self.ledger.put_back(block),
+            Source::Lease(ticket) => self.ledger.release_ticket(*ticket),
+        }
+    }
+
     /// Tells waiters whose turn has come.
     pub(crate) fn hand_out(&mut self) {
         loop {
@@ -247,13 +358,20 @@ impl State {
             if served.is_empty() {
                 return;
             }
-            for Served { waiter, block } in served {
-                let sender = self.waiting.remove(&waiter);
-                if sender.is_none_or(|sender| sender.send(Ok(block.clone())).is_err()) {
-                    self.ledger.put_back(&block);
+            for Served { waiter, block, ticket } in served {
+                let sent = match self.waiting.remove(&waiter) {
+                    Some(sender) => sender.send(Ok(Source::new(block, ticket))),
+                    None => Err(Ok(Source::new(block, ticket))),
+                };
+                if let Err(Ok(source)) = sent {
+                    self.put_back(&source);
                 }
             }
         }
+    }
+
+    pub(crate) fn anybody_waits(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     pub(crate) fn fail_waiting(&mut self, reason: &AcquireError) {

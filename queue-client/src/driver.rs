@@ -25,6 +25,16 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 const ASK_AGAIN_MIN_MS: u64 = 250;
 /// A request and the one that supersedes it. When there is more, the oldest is given up.
 const REQUESTS_MAX: usize = 2;
+/// The reports of a lease whose answers are awaited at a time.
+const SYNCS_MAX: usize = 3;
+
+/// What is counted, retried and given up by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Request,
+    Sync,
+    Parked,
+}
 
 /// Runs until the ledger is settled.
 pub(crate) async fn drive(shared: Arc<Shared>) {
@@ -34,6 +44,7 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
         under_way: BTreeMap::new(),
         retry_request: backoff(),
         retry_sync: backoff(),
+        retry_parked: backoff(),
     };
     while let Some(wake_at) = driver.speak() {
         let shared = driver.shared.clone();
@@ -54,9 +65,10 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
 struct Driver {
     shared: Arc<Shared>,
     calls: JoinSet<Result<Reply, CallError>>,
-    under_way: BTreeMap<u64, (Endpoint, AbortHandle)>,
+    under_way: BTreeMap<u64, (Kind, AbortHandle)>,
     retry_request: ExponentialBackoff,
     retry_sync: ExponentialBackoff,
+    retry_parked: ExponentialBackoff,
 }
 
 impl Driver {
@@ -66,12 +78,17 @@ impl Driver {
         let mut state = shared.state();
         while let Some(call) = state.ledger.next_call(shared.now_ms()) {
             self.send(call);
-            if let Some(oldest) = self.one_request_too_many() {
-                state.ledger.failed(oldest, 0);
+            for (kind, most) in [(Kind::Request, REQUESTS_MAX), (Kind::Sync, SYNCS_MAX)] {
+                if let Some(oldest) = self.one_too_many(kind, most) {
+                    state.ledger.failed(oldest, 0);
+                }
             }
         }
+        while let Some(number) = state.ledger.given_up() {
+            self.give_up(number);
+        }
         shared.progress.notify_waiters();
-        if state.ledger.is_settled() && state.waiting.is_empty() {
+        if state.ledger.is_settled() && !state.anybody_waits() {
             state.driven = false;
             return None;
         }
@@ -80,20 +97,30 @@ impl Driver {
 
     fn send(&mut self, call: Call) {
         let shared = self.shared.clone();
+        let kind = match call.endpoint {
+            Endpoint::Request => Kind::Request,
+            Endpoint::Sync if call.is_parked() => Kind::Parked,
+            Endpoint::Sync => Kind::Sync,
+        };
         let Call { number, endpoint, message } = call;
         let task = async move { shared.client.transport.call(&shared.key, endpoint, &message).await };
-        self.under_way.insert(number, (endpoint, self.calls.spawn(task)));
+        self.under_way.insert(number, (kind, self.calls.spawn(task)));
     }
 
-    fn one_request_too_many(&mut self) -> Option<u64> {
-        let mut requests = self.under_way.iter().filter(|(_, (endpoint, _))| *endpoint == Endpoint::Request);
-        let (&oldest, (_, task)) = requests.next()?;
-        if requests.count() < REQUESTS_MAX {
+    fn one_too_many(&mut self, kind: Kind, most: usize) -> Option<u64> {
+        let mut calls = self.under_way.iter().filter(|(_, (of, _))| *of == kind);
+        let (&oldest, _) = calls.next()?;
+        if calls.count() < most {
             return None;
         }
-        task.abort();
-        self.under_way.remove(&oldest);
+        self.give_up(oldest);
         Some(oldest)
+    }
+
+    fn give_up(&mut self, number: u64) {
+        if let Some((_, task)) = self.under_way.remove(&number) {
+            task.abort();
+        }
     }
 
     fn ended(&mut self, ended: Result<(Id, Result<Reply, CallError>), JoinError>) {
@@ -107,22 +134,22 @@ impl Driver {
         else {
             return;
         };
-        let Some((endpoint, _)) = self.under_way.remove(&number) else { return };
+        let Some((kind, _)) = self.under_way.remove(&number) else { return };
         let shared = self.shared.clone();
         let mut state = shared.state();
         match result {
-            Ok(reply) => self.replied(&mut state, number, endpoint, &reply),
+            Ok(reply) => self.replied(&mut state, number, kind, &reply),
             Err(error) => {
-                let pause = self.pause(endpoint, &error);
+                let pause = self.pause(kind, &error);
                 let retry_at = shared.now_ms() + millis(pause);
-                self.failed(&mut state, number, endpoint, retry_at, error);
+                self.failed(&mut state, number, kind, retry_at, error);
             }
         }
         state.hand_out();
     }
 
-    fn replied(&mut self, state: &mut State, number: u64, endpoint: Endpoint, reply: &Reply) {
-        *self.retry(endpoint) = backoff();
+    fn replied(&mut self, state: &mut State, number: u64, kind: Kind, reply: &Reply) {
+        *self.retry(kind) = backoff();
         state.refused = None;
         let ask_again_in =
             reply.next_request_in_ms.max(ASK_AGAIN_MIN_MS) + rand::random_range(0..ASK_AGAIN_MIN_MS);
@@ -136,15 +163,9 @@ impl Driver {
         }
     }
 
-    fn failed(
-        &mut self,
-        state: &mut State,
-        number: u64,
-        endpoint: Endpoint,
-        retry_at: u64,
-        error: CallError,
-    ) {
+    fn failed(&mut self, state: &mut State, number: u64, kind: Kind, retry_at: u64, error: CallError) {
         let key = self.shared.key.as_str();
+        let endpoint = if kind == Kind::Request { Endpoint::Request } else { Endpoint::Sync };
         if !matches!(error, CallError::Superseded) {
             let source = error.source().map(chain);
             tracing::warn!(key, %endpoint, %error, source, "a call to the holder failed");
@@ -173,21 +194,22 @@ impl Driver {
     }
 
     /// How long calls of this kind pause: longer with each failure, at least as long as the holder asks for.
-    fn pause(&mut self, endpoint: Endpoint, error: &CallError) -> Duration {
+    fn pause(&mut self, kind: Kind, error: &CallError) -> Duration {
         if matches!(error, CallError::Superseded) {
             return RETRY_MIN; // matters only if it was not our own newer call
         }
-        let backoff = self.retry(endpoint).next().unwrap_or(RETRY_MAX);
+        let backoff = self.retry(kind).next().unwrap_or(RETRY_MAX);
         match error {
             CallError::RetryLater { after: Some(after), .. } => backoff.max(*after + backoff / 2),
             _ => backoff,
         }
     }
 
-    fn retry(&mut self, endpoint: Endpoint) -> &mut ExponentialBackoff {
-        match endpoint {
-            Endpoint::Request => &mut self.retry_request,
-            Endpoint::Sync => &mut self.retry_sync,
+    fn retry(&mut self, kind: Kind) -> &mut ExponentialBackoff {
+        match kind {
+            Kind::Request => &mut self.retry_request,
+            Kind::Sync => &mut self.retry_sync,
+            Kind::Parked => &mut self.retry_parked,
         }
     }
 }

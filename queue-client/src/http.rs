@@ -74,6 +74,8 @@ impl HttpTransport {
             Endpoint::Request => REQUEST_TIMEOUT,
             Endpoint::Sync => SYNC_TIMEOUT,
         };
+        // A parked call takes as long as it asks for, and then as long as any.
+        let timeout = timeout + Duration::from_millis(message.wait_ms);
         let url = format!("{holder}/v1/semaphores/{}/{endpoint}", utf8_percent_encode(key, RESERVED));
         let response =
             self.http.post(url).timeout(timeout).json(message).send().await.map_err(unreachable)?;

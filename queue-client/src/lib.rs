@@ -6,9 +6,10 @@
 //!
 //! # Guarantees
 //!
-//! - **Never more than is counted.** An item gets its permit only after the holder has confirmed that the permit is in
-//!   use. However messages are lost, repeated, late or out of order, whoever crashes, and whatever any clock says, the
-//!   holder counts at least the permits that are held here.
+//! - **Never more than is counted.** An item gets its permit only when the holder counts it as in use: confirmed one by
+//!   one, or as a part of a *lease*, which is counted whole from before it comes here until this client says that it has
+//!   stopped drawing. However messages are lost, repeated, late or out of order, whoever crashes, and whatever any clock
+//!   says, the holder counts at least the permits that are held here.
 //! - **Nothing is freed twice, nothing is lost.** Reports are cumulative marks that only move forward, said until the
 //!   holder has confirmed them. What was granted and never used comes back by itself.
 //! - **In order.** Within a group of one process, first in, first out. Across processes the holder serves the oldest
@@ -23,27 +24,26 @@
 //! # Example
 //!
 //! ```no_run
-//! # async fn run_job() {}
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use queue_client::QueueClient;
 //!
-//! let client = QueueClient::builder()
-//!     .url("http://holder-1:7070")
-//!     .url("http://holder-2:7070")
-//!     .build()?;
-//! let account = client.semaphore("account:42");
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let client = QueueClient::builder().url("http://127.0.0.1:7432").build()?;
+//!     let account = client.semaphore("account:42");
 //!
-//! for _ in 0..1000 {
-//!     let permit = account.acquire("nightly").await?; // waits while 42's budget is in use
-//!     tokio::spawn(async move {
-//!         run_job().await;
-//!         drop(permit); // released
-//!     });
+//!     for job in 0..20 {
+//!         let permit = account.acquire("nightly").await?; // waits while the budget is in use
+//!         tokio::spawn(async move {
+//!             run(job).await;
+//!             drop(permit); // released
+//!         });
+//!     }
+//!
+//!     client.drain().await?; // waits for what runs, gives everything back
+//!     Ok(())
 //! }
 //!
-//! client.drain().await?; // waits for what runs, gives everything back
-//! # Ok(())
-//! # }
+//! async fn run(_job: u32) { /* call the provider */ }
 //! ```
 //!
 //! # How it works
@@ -52,6 +52,12 @@
 //! that waits for the key's next round; what it is granted is claimed in a *sync*, one for all that wait; released
 //! permits are reported at once, those that come up meanwhile together. The decisions are made by [`ledger::Ledger`], a
 //! state machine without I/O, clock or randomness; messages go by any [`Transport`], by default [`HttpTransport`].
+//!
+//! Where the semaphore's policy provides leases, a request may also bring one: a block of permits that are given at once
+//! from then on, without a message. Keep a [`Group`] for them, which saves looking its name up. A lease is reported at
+//! half its time to live, and kept until others lack permits while nothing of its group waits here; the holder tells by
+//! a sync that is *parked* there while there is a lease. What comes back from a lease counts again at the holder when it
+//! is reported: at once if somebody lacks it, else with whatever is said next.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -63,9 +69,14 @@ mod http;
 pub mod ledger;
 mod transport;
 
-pub use admission::{Permit, Semaphore};
+pub use admission::{Group, Permit, Semaphore};
 pub use client::{Builder, QueueClient};
 pub use error::{AcquireError, BuildError, DrainError};
 pub use http::HttpTransport;
 pub use queue_wire as wire;
 pub use transport::{CallError, Calling, Endpoint, Transport};
+
+/// The example in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

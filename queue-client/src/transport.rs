@@ -15,7 +15,7 @@ use queue_wire::{Message, Problem, Reply};
 pub enum Endpoint {
     /// States demand; waits for the key's next round.
     Request,
-    /// Brings reports; answered at once.
+    /// Brings reports; answered at once, or, with a `wait_ms`, when the holder has news for the client.
     Sync,
 }
 
@@ -36,7 +36,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Sends `message` about the semaphore `key` and waits for the reply.
     ///
     /// A call must end by itself some day, with [`CallError::Unreachable`] if nothing else: the next sync waits for it.
-    /// A request may take as long as the policy's round wait, up to a minute, and somewhat more.
+    /// A request may take as long as the policy's round wait, up to a minute, and somewhat more; a call with a `wait_ms`
+    /// that much longer.
     ///
     /// # Cancel safety
     ///

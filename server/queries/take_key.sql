@@ -8,6 +8,7 @@ WITH held AS (
 )
 SELECT
     coalesce(held.held_at, clock_timestamp()) AS now,
+    current_setting('synchronous_commit') <> 'off' AS durable,
     held.version, held.round, held.last_round_at, held.permit_limit, held.grants, held.leases,
     held.contended_until, held.batch_ns, held.batch_deadlines, held.batch_open, held.batch_cap,
     held.free_slots, held.unlisted_slots, held.next_slot, held.slot_cap,

@@ -264,7 +264,7 @@ async fn execute(
 ) -> Finished {
     let (heard, callers): (Vec<Heard>, Vec<Caller>) =
         calls.into_iter().map(|call| (call.heard, call.caller)).unzip();
-    let mut turn = match round::run(&shared.store, &key, work, period, &heard).await {
+    let mut turn = match round::transact(&shared.store, &key, work, period, &heard).await {
         Ok(turn) => turn,
         Err(error) => {
             tracing::warn!(%key, ?work, %error, "a transaction failed");

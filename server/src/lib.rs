@@ -24,6 +24,7 @@ pub mod store;
 
 pub use holder::Holder;
 pub use refusal::Refusal;
+pub use round::{Heard, Turn, TurnResult, transact};
 pub use store::{Store, StoreError};
 
 /// The schema, as migrations that are compiled in.

@@ -16,16 +16,22 @@ const PREPARE_MAX: usize = 5;
 
 /// A call as it was heard, before the transaction that answers it.
 #[derive(Debug, Clone)]
-pub(crate) struct Heard {
-    pub(crate) client: ClientId,
-    pub(crate) seen: u64,
-    pub(crate) arrival: Instant,
-    pub(crate) demand: Vec<Demand>,
-    pub(crate) grants: Vec<GrantReport>,
+pub struct Heard {
+    /// Who speaks.
+    pub client: ClientId,
+    /// The highest round it has heard of.
+    pub seen: u64,
+    /// When it arrived, by this process's clock.
+    pub arrival: Instant,
+    /// What is queued, each group once; nothing in a sync.
+    pub demand: Vec<Demand>,
+    /// Reports of grants, as they came.
+    pub grants: Vec<GrantReport>,
 }
 
 impl Heard {
-    fn call(&self, anchor: Instant) -> Call {
+    /// The call as the round sees it that held the key's row at `anchor`.
+    pub fn call(&self, anchor: Instant) -> Call {
         let waited = anchor.saturating_duration_since(self.arrival).as_micros();
         Call {
             client: self.client.clone(),
@@ -39,13 +45,13 @@ impl Heard {
 
 /// What a transaction did.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub struct Turn {
     /// One for each call, or nothing where a round was too early.
-    pub(crate) result: TurnResult,
+    pub result: TurnResult,
     /// The database's clock when the key's row was held.
-    pub(crate) now: DbTime,
+    pub now: DbTime,
     /// A moment of this process's clock that is not before `now`.
-    pub(crate) anchor: Instant,
+    pub anchor: Instant,
     /// When rounds may start, by the policy as it was then.
     pub(crate) timing: Option<Timing>,
     /// When the key is next due without a message.
@@ -54,7 +60,7 @@ pub(crate) struct Turn {
 
 /// Whether a transaction answered its calls.
 #[derive(Debug)]
-pub(crate) enum TurnResult {
+pub enum TurnResult {
     /// One outcome for each call, in their order.
     Outcomes(Vec<Outcome>),
     /// Another round was less than a period ago; nothing was done. Ask again after this.
@@ -68,7 +74,10 @@ enum Attempted {
 }
 
 /// Runs one transaction for `calls`. `period`: how close a round may follow the last one.
-pub(crate) async fn run(
+///
+/// # Errors
+/// [`StoreError`] when it was given up; nothing is known to have been done.
+pub async fn transact(
     store: &Store,
     key: &SemaphoreKey,
     work: Work,
@@ -162,10 +171,11 @@ fn blank(now: DbTime) -> State {
     }
 }
 
-/// How long until a round may start, where that is in the future.
+/// How long until a round may start, where that is in the future. A last round that the clock has not reached yet was
+/// before the clock was set back, and holds up nothing.
 fn too_early(taken: &Taken, semaphore: &Semaphore, work: Work, period: Duration) -> Option<Duration> {
     let last = semaphore.last_round_at.filter(|_| work == Work::Round && taken.policy.is_some())?;
-    let since = u64::try_from(taken.now - last).unwrap_or(0);
+    let since = u64::try_from(taken.now - last).ok()?;
     period.checked_sub(Duration::from_micros(since)).filter(|remaining| !remaining.is_zero())
 }
 

@@ -81,3 +81,38 @@ async fn without_a_policy_nothing_is_written() {
         .expect("a count");
     assert_eq!(rows, 0);
 }
+
+#[tokio::test]
+async fn a_clock_that_was_set_back_holds_up_no_round() {
+    let db = Db::new().await;
+    let holder = InProcess::start(db.url()).await;
+    let mut policy = fast();
+    policy["round_period_ms"] = json!(3_600_000);
+    holder.policy("k", policy).await;
+    holder.request("k", message("a", wants(1))).await;
+    sqlx::raw_sql("UPDATE pgsemaphore_data.semaphores SET last_round_at = now() + interval '1 hour'")
+        .execute(db.pool())
+        .await
+        .expect("the last round is in the future");
+    let other = InProcess::start(db.url()).await;
+    let (status, reply) = other.request("k", message("b", wants(1))).await;
+    assert_eq!((status, &reply["grants"][0]["permits"]), (200, &json!(1)));
+}
+
+#[tokio::test]
+async fn what_is_blocked_is_explained_over_http_and_in_sql() {
+    let db = Db::new().await;
+    let holder = InProcess::start(db.url()).await;
+    holder.policy("k", fast()).await;
+    holder.request("k", message("a", wants(8))).await;
+    let usage = holder.usage("k").await;
+    let blocked = &usage["blocked"][0];
+    assert_eq!(
+        (&blocked["client_id"], &blocked["count"], &blocked["reason"]),
+        (&json!("a"), &json!(3), &json!("limit"))
+    );
+    let query =
+        "SELECT count, now() - since BETWEEN '0' AND '1 hour' FROM pgsemaphore.blocked WHERE key = 'k'";
+    let row: (i64, bool) = sqlx::query_as(query).fetch_one(db.pool()).await.expect("the view");
+    assert_eq!(row, (3, true));
+}

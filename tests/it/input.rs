@@ -186,3 +186,74 @@ async fn health_and_the_document() {
     let document = api.get("/openapi.json").await.body;
     assert!(document["paths"]["/v1/semaphores/{key}/request"]["post"]["responses"]["409"].is_object());
 }
+
+#[tokio::test]
+async fn every_name_is_kept_byte_for_byte() {
+    let (_db, holder, _) = holder().await;
+    let fast = json!({"limit": 1_000, "round_wait_ms": 0, "round_period_ms": 0});
+    holder.policy("*", fast).await;
+    let random: String = (0..64_u64).map(|n| format!("{:08x}", (n * 0x9E37_79B1) & 0xFFFF_FFFF)).collect();
+    let names = [
+        "caf\u{e9}",
+        "cafe\u{301}",
+        " a ",
+        "\u{feff}a",
+        "\u{200f}a",
+        "../x",
+        "a/b",
+        "👩\u{200d}💻",
+        "%2F",
+        &random[..256],
+    ];
+    for name in names {
+        let message = json!({"v": 1, "client_id": name, "demand": [{"group": name, "count": 2}]});
+        let (status, reply) = holder.request(name, message).await;
+        assert_eq!((status, &reply["grants"][0]["group"]), (200, &json!(name)), "{reply}");
+        let usage = holder.usage(name).await;
+        let of = |list: &str, field: &str| (usage[list][0][field].clone(), usage[list][0]["grants"].clone());
+        assert_eq!(
+            (&usage["key"], &usage["grants"], &usage["available"]),
+            (&json!(name), &json!(2), &json!(998))
+        );
+        assert_eq!(of("groups", "group"), (json!(name), json!(2)), "{usage}");
+        assert_eq!(of("clients", "client_id"), (json!(name), json!(2)), "{usage}");
+    }
+    let message = json!({"v": 1, "client_id": "w", "demand": [{"count": 1}]});
+    assert_eq!(holder.request(&random, message).await.0, 200);
+}
+
+#[tokio::test]
+async fn lists_of_keys_are_paged_bytewise() {
+    let (_db, holder, api) = holder().await;
+    holder.policy("*", json!({"limit": 3, "round_wait_ms": 0, "round_period_ms": 0})).await;
+    for key in ["b", "a%", "a_", "a/", "B", "a"] {
+        holder.request(key, json!({"v": 1, "client_id": "w", "demand": [{"count": 4}]})).await;
+    }
+    let mut found = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = api.get(&format!("/v1/semaphores?limit=2&prefix=a&after={after}")).await.body;
+        found.extend(page["semaphores"].as_array().expect("semaphores").clone());
+        let Some(next) = page["next"].as_str() else { break };
+        after = pgsemaphore_tests::encode(next);
+    }
+    let full =
+        |key| json!({"key": key, "limit": 3, "grants": 3, "leases": 0, "available": 0, "contended": true});
+    assert_eq!(found, ["a", "a%", "a/", "a_"].map(full));
+}
+
+#[tokio::test]
+async fn long_lists_of_usage_are_cut_and_say_so() {
+    let (db, holder, _) = holder().await;
+    holder.policy("k", json!({"limit": 3})).await;
+    sqlx::raw_sql(
+        "INSERT INTO pgsemaphore_data.semaphores (key) VALUES ('k');
+         INSERT INTO pgsemaphore_data.group_usage (key, grp) SELECT 'k', lpad(n::text, 4, '0') FROM generate_series(0, 1000) n",
+    )
+    .execute(db.pool())
+    .await
+    .expect("many groups");
+    let usage = holder.usage("k").await;
+    assert_eq!((usage["groups"].as_array().map(Vec::len), &usage["truncated"]), (Some(1000), &json!(true)));
+    assert_eq!(usage["groups"][999]["group"], "0999");
+}

@@ -1,8 +1,21 @@
 //! End-to-end tests, against real PostgreSQL clusters and the real binary.
 
+mod command_line;
+mod commits;
+mod crashes;
+mod demo;
+mod differential;
+mod durability;
 mod embedded;
 mod grants;
+mod hangups;
+mod holders;
 mod input;
 mod kit;
+mod locks;
 mod policies;
+mod schema;
+mod sizes;
 mod storage;
+mod sweep;
+mod worlds;

@@ -1,6 +1,6 @@
 //! A holder in the test's own process, reached over HTTP as a client does.
 
-use crate::Db;
+use crate::{Caller, Db};
 use pgsemaphore::{Holder, Store, http};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -25,7 +25,12 @@ impl InProcess {
 
     /// Starts a holder that forgets keys which are idle for `forget_after`.
     pub async fn start_forgetting(url: &str, forget_after: Duration) -> Self {
-        let store = Store::connect(url, CONNECTIONS).await.expect("the test database");
+        Self::start_with(url, CONNECTIONS, forget_after).await
+    }
+
+    /// Starts a holder with at most so many connections to its database.
+    pub async fn start_with(url: &str, connections: u32, forget_after: Duration) -> Self {
+        let store = Store::connect(url, connections).await.expect("the test database");
         let holder = Holder::start(store, forget_after);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -38,6 +43,12 @@ impl InProcess {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// A caller of it.
+    #[must_use]
+    pub fn caller(&self) -> Caller {
+        Caller::of(&self.url)
     }
 
     /// Sets a policy.
@@ -60,7 +71,11 @@ impl InProcess {
     /// Usage of `key`, as the HTTP interface says it.
     pub async fn usage(&self, key: &str) -> Value {
         let response = self.client.get(format!("{}/v1/semaphores/{}", self.url, encode(key))).send().await;
-        response.expect("an answer").json().await.expect("JSON")
+        let response = response.expect("an answer");
+        let status = response.status();
+        let body = response.json().await.expect("JSON");
+        assert_eq!(status, 200, "{body}");
+        body
     }
 
     /// Sends a body; gives the status and the body of the answer.

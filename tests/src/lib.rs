@@ -1,16 +1,26 @@
-//! The kit of the end-to-end tests: a database of its own for each test, the real binary as a process, and waiting.
+//! The kit of the end-to-end tests: a database of its own for each test, the real binary as a process, faults on demand,
+//! and waiting.
 //!
 //! Nothing here sleeps to be right: [`until`] waits on a condition, ports are free ones, and every process that a test
 //! starts ends with the test.
 
 mod api;
+mod caller;
 mod cluster;
+pub mod faults;
 mod holder;
 mod process;
+mod proxy;
+mod truth;
 mod until;
+mod worker;
 
 pub use api::{Answer, Api};
+pub use caller::{Caller, Heard};
 pub use cluster::{Db, private_cluster};
 pub use holder::{InProcess, encode, message, verify};
 pub use process::{Process, Serve};
+pub use proxy::{Act, COMMIT, Mode, Proxy, Way};
+pub use truth::{Running, Truth};
 pub use until::{HANG, until, until_some, within_reason};
+pub use worker::{Held, Worker};

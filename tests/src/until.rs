@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The hang guard: far longer than anything a test waits for, so reaching it means that it will never happen.
 pub const HANG: Duration = Duration::from_secs(60);
 
-const PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 
 /// Waits until `condition` answers true.
 ///

@@ -13,7 +13,7 @@ use queue_wire::{GrantReport, GrantVerdict, Status};
 
 use super::BlockId;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone)]
 pub(super) struct Grant {
     pub(super) group: String,
     /// Permits of the grant, and the claimed mark of every report.

@@ -9,8 +9,17 @@
 //! [`replied`](Ledger::replied), [`failed`](Ledger::failed), [`refused`](Ledger::refused).
 //! After any of them, ask [`served`](Ledger::served) for waiters that got a permit and [`next_call`](Ledger::next_call),
 //! until it has none, for what to send; with no event, ask again at [`wake_at`](Ledger::wake_at).
+//!
+//! One thing happens beside the events: permits of a lease are drawn and released in a `Fund`, by any thread. The ledger
+//! decides which lease is in a fund and takes its counts from there, so that it is the same whether a draw was an event
+//! or not.
 
+mod draw;
+pub(crate) mod fund;
 mod grant;
+mod lease;
+#[cfg(test)]
+mod lease_tests;
 #[cfg(test)]
 mod model;
 mod queue;
@@ -23,14 +32,17 @@ use std::sync::Arc;
 
 use queue_wire::{GrantVerdict, Reply, Status};
 
-use crate::transport::Endpoint;
+use draw::Contention;
+pub(crate) use draw::Drawn;
+use fund::{Fund, Ticket};
 use grant::Grant;
+use lease::{Lease, Told};
 use queue::Queue;
-pub use speak::{Call, SUPERSEDE_AFTER_MS};
-use speak::{HEARTBEAT_MIN_MS, Lane};
+pub use speak::{Call, PARK_MS, SUPERSEDE_AFTER_MS};
+use speak::{HEARTBEAT_MIN_MS, Kind, Lane};
 
 /// Who speaks: the same for every key of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone)]
 pub struct Identity {
     /// The job-queue process, new for each start.
     pub client_id: String,
@@ -39,7 +51,7 @@ pub struct Identity {
 }
 
 /// The holder's name for a block.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockId(Arc<str>);
 
 impl BlockId {
@@ -50,42 +62,64 @@ impl BlockId {
 }
 
 /// A place in a group's queue.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Waiter {
     group: String,
     number: u64,
 }
 
 /// A waiter whose turn has come, and the block its permit is of.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
     /// Who.
     pub waiter: Waiter,
     /// The block; the permit goes back to it by [`Ledger::release`] or [`Ledger::put_back`].
     pub block: BlockId,
+    /// Of a lease: by this the permit goes back to its fund.
+    pub(crate) ticket: Option<Ticket>,
 }
 
 /// The ledger of one key. See the [module](self) for how it is driven.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 pub struct Ledger {
     identity: Identity,
     grants: BTreeMap<BlockId, Grant>,
+    leases: BTreeMap<BlockId, Lease>,
     queues: BTreeMap<String, Queue>,
     served: Vec<Served>,
     last_waiter: u64,
-    /// Permits with an item, those of settled blocks included.
+    /// Permits of grants with an item, and those of blocks that the holder doesn't count any more.
     running: u64,
+
+    /// By group; those that nobody uses stay for a while.
+    funds: BTreeMap<String, Arc<Fund>>,
+    funds_max: usize,
+    /// Leases of which permits may be about, and those of them that the holder doesn't count, with what still runs.
+    tickets: BTreeMap<Ticket, BlockId>,
+    last_ticket: Option<Ticket>,
+    lost: BTreeMap<BlockId, (Ticket, u64)>,
 
     /// Blocks with something to report, groups with more demand than permits, groups with more permits than demand.
     due: BTreeSet<BlockId>,
+    due_leases: BTreeSet<BlockId>,
     lacking: BTreeSet<String>,
     excess: BTreeSet<String>,
+    /// Live leases, by when they have to be reported: those that are trusted, and those that are not any longer.
+    beats: BTreeSet<(u64, BlockId)>,
+    overdue: BTreeSet<(u64, BlockId)>,
+    /// And by how long they are trusted.
+    trusted: BTreeSet<(u64, BlockId)>,
+    contention: Contention,
+    /// The `state` of the latest reply.
+    known_state: Option<String>,
 
     /// The highest round heard.
     seen: u64,
     last_call: u64,
     request: Lane,
     sync: Lane,
+    parked: Lane,
+    given_up: Vec<u64>,
     /// Demand has changed since the last request.
     news: bool,
     /// The holder may still list demand of this client.
@@ -96,6 +130,7 @@ pub struct Ledger {
     unanswered: Option<u64>,
     /// When a client that holds something has to be heard again.
     heartbeat_at: Option<u64>,
+    draining: bool,
     fenced: bool,
 }
 
@@ -105,28 +140,44 @@ impl Ledger {
         Self {
             identity,
             grants: BTreeMap::new(),
+            leases: BTreeMap::new(),
             queues: BTreeMap::new(),
             served: Vec::new(),
             last_waiter: 0,
             running: 0,
+            funds: BTreeMap::new(),
+            funds_max: 0,
+            tickets: BTreeMap::new(),
+            last_ticket: None,
+            lost: BTreeMap::new(),
             due: BTreeSet::new(),
+            due_leases: BTreeSet::new(),
             lacking: BTreeSet::new(),
             excess: BTreeSet::new(),
+            beats: BTreeSet::new(),
+            overdue: BTreeSet::new(),
+            trusted: BTreeSet::new(),
+            contention: Contention::default(),
+            known_state: None,
             seen: 0,
             last_call,
             request: Lane::default(),
             sync: Lane::default(),
+            parked: Lane::default(),
+            given_up: Vec::new(),
             news: false,
             stated: false,
             ask_again_at: 0,
             unanswered: None,
             heartbeat_at: None,
+            draining: false,
             fenced: false,
         }
     }
 
     /// An item of `group` waits from now on, behind those that wait already.
     pub fn enqueue(&mut self, group: &str, now_ms: u64) -> Waiter {
+        self.lapse(now_ms);
         self.last_waiter += 1;
         let waiter = Waiter { group: group.to_owned(), number: self.last_waiter };
         self.noting_demand(group, |ledger| {
@@ -140,6 +191,7 @@ impl Ledger {
     pub fn cancel(&mut self, waiter: &Waiter) {
         let lacked = self.lack(&waiter.group);
         self.queue(&waiter.group, |queue| queue.waiters.remove(&waiter.number));
+        self.arrange(&waiter.group);
         self.news |= self.lack(&waiter.group) != lacked;
     }
 
@@ -147,24 +199,31 @@ impl Ledger {
     pub fn cancel_all(&mut self) {
         self.news |= !self.lacking.is_empty();
         let groups: Vec<String> = self.queues.keys().cloned().collect();
-        groups.iter().for_each(|group| self.queue(group, |queue| queue.waiters.clear()));
+        for group in groups {
+            self.queue(&group, |queue| queue.waiters.clear());
+            self.arrange(&group);
+        }
     }
 
-    /// A confirmed permit that nobody waits for, if there is one.
+    /// A permit of a lease, else a confirmed one of a grant, that nobody waits for, if there is one.
     pub fn try_draw(&mut self, group: &str) -> Option<BlockId> {
-        let block = self.queues.get(group)?.spare()?.clone();
-        self.take(&block);
-        Some(block)
+        Some(self.try_serve(group)?.block)
     }
 
     /// The item that ran on a permit of `block` has ended.
     pub fn release(&mut self, block: &BlockId) {
-        self.running -= 1;
-        self.update(block, Grant::release);
+        if !self.release_lease(block) {
+            self.running -= 1;
+            self.update(block, Grant::release);
+        }
     }
 
-    /// A permit of `block` was handed out and not used: it goes to the group's next waiter, or to the holder.
+    /// A permit of `block` was handed out and not used. Of a grant it goes to the group's next waiter, or to the holder;
+    /// of a lease it has been drawn, once for all, and is released.
     pub fn put_back(&mut self, block: &BlockId) {
+        if self.release_lease(block) {
+            return;
+        }
         self.running -= 1;
         self.update(block, Grant::put_back);
         if let Some(group) = self.grants.get(block).map(|grant| grant.group.clone()) {
@@ -184,29 +243,42 @@ impl Ledger {
         if self.fenced {
             return 0;
         }
-        let lost = reply.grants.iter().map(|verdict| self.hear(verdict)).sum();
+        let ended = self.end(number);
+        let parked = ended.is_some_and(|ended| ended.kind == Kind::Parked);
+        let told =
+            Told { number, at: ended.map(|ended| ended.sent_at.saturating_add(reply.held_ms)), parked };
+        let state_before = self.known_state.clone();
+        self.hear_contention(reply);
+        let lost_grants: u64 = reply.grants.iter().map(|verdict| self.hear(verdict)).sum();
+        let lost_leases: u64 = reply.leases.iter().map(|verdict| self.hear_lease(verdict, told)).sum();
         self.seen = self.seen.max(reply.round);
         if self.unanswered.is_some_and(|first| number >= first) {
             self.unanswered = None;
         }
-        if let Some((endpoint, sent_at)) = self.end(number) {
-            self.heartbeat_at =
-                reply.report_within_ms.map(|within| sent_at.saturating_add(within.max(HEARTBEAT_MIN_MS)));
-            if endpoint == Endpoint::Request {
-                self.stated = !reply.blocked.is_empty();
-                self.ask_again_at = ask_again_at_ms;
+        if let Some(ended) = ended.filter(|ended| ended.newest) {
+            self.heartbeat_at = reply.report_within_ms.and_then(|within| {
+                told.at.map(|told_at| told_at.saturating_add(within.max(HEARTBEAT_MIN_MS)))
+            });
+            match ended.kind {
+                Kind::Request => {
+                    self.stated = !reply.blocked.is_empty();
+                    self.ask_again_at = ask_again_at_ms;
+                }
+                Kind::Sync => {}
+                Kind::Parked => self.park_again(ended.sent_at, self.known_state == state_before),
             }
         }
-        lost
+        lost_grants + lost_leases
     }
 
     /// Call `number` ended without an answer, and may have been carried out or may still be. What it was for is said
     /// again, not before `retry_at_ms`.
     pub fn failed(&mut self, number: u64, retry_at_ms: u64) {
         self.retry(number, retry_at_ms);
-        let covered_by = self.request.in_flight.map(|(later, _)| later).filter(|&later| later > number);
-        let next = covered_by.unwrap_or(self.last_call + 1);
-        self.unanswered = Some(self.unanswered.map_or(next, |first| first.max(next)));
+        let under_way = [self.request.in_flight, self.sync.in_flight];
+        let covered_by =
+            under_way.into_iter().flatten().map(|(later, _)| later).filter(|&later| later > number);
+        self.answer_needed(covered_by.min().unwrap_or(self.last_call + 1));
     }
 
     /// Call `number` was refused, so it had no effect but that of its reports.
@@ -223,27 +295,33 @@ impl Ledger {
 
     /// The holder has shut this process out: nothing more is said, drawn or waited for.
     pub fn fence(&mut self) {
+        self.fenced = true;
         self.cancel_all();
         self.forget();
-        (self.request.in_flight, self.sync.in_flight) = (None, None);
-        (self.stated, self.fenced) = (false, true);
+        for lane in [&mut self.request, &mut self.sync, &mut self.parked] {
+            lane.in_flight = None;
+        }
+        self.stated = false;
     }
 
     /// Nobody waits, nothing runs, nothing of this client counts, and the holder needs to hear nothing.
     pub fn is_settled(&self) -> bool {
         let said = self.unanswered.is_none() && !self.stated;
-        let idle = self.request.in_flight.is_none() && self.sync.in_flight.is_none();
-        self.running == 0 && self.grants.is_empty() && self.queues.is_empty() && said && idle
+        let lanes = [&self.request, &self.sync, &self.parked];
+        let idle = lanes.iter().all(|lane| lane.in_flight.is_none());
+        let nothing = self.running == 0 && self.grants.is_empty() && self.leases.is_empty();
+        nothing && self.queues.is_empty() && said && idle
     }
 
     /// Items that run on permits of this ledger, and permits on their way to a waiter.
     pub fn running(&self) -> u64 {
-        self.running
+        self.running + self.leases.values().map(|lease| lease.counts().running).sum::<u64>()
     }
 
     /// The same for each open block.
     pub fn running_by_block(&self) -> impl Iterator<Item = (&BlockId, u64)> {
-        self.grants.iter().map(|(id, grant)| (id, grant.running()))
+        let grants = self.grants.iter().map(|(id, grant)| (id, grant.running()));
+        grants.chain(self.leases.iter().map(|(id, lease)| (id, lease.counts().running)))
     }
 
     /// The number of the last call.
@@ -255,6 +333,8 @@ impl Ledger {
         self.unanswered = None;
         let gone: Vec<BlockId> = self.grants.keys().cloned().collect();
         gone.into_iter().for_each(|id| self.set(id, None));
+        let gone: Vec<BlockId> = self.leases.keys().cloned().collect();
+        gone.iter().for_each(|id| self.lose(id));
     }
 
     fn hear(&mut self, verdict: &GrantVerdict) -> u64 {
@@ -284,16 +364,23 @@ impl Ledger {
         self.serve(&group);
     }
 
-    /// Hands confirmed permits that nobody uses to the group's waiters.
+    /// Hands permits that nobody uses to the group's waiters.
     fn serve(&mut self, group: &str) {
         while let Some(queue) = self.queues.get(group)
             && let Some((&number, _)) = queue.waiters.first_key_value()
-            && let Some(block) = queue.spare().cloned()
+            && let Some(Drawn { block, ticket }) = self.draw(group)
         {
             self.queue(group, |queue| queue.waiters.remove(&number));
-            self.take(&block);
-            self.served.push(Served { waiter: Waiter { group: group.to_owned(), number }, block });
+            self.served.push(Served { waiter: Waiter { group: group.to_owned(), number }, block, ticket });
         }
+        self.arrange(group);
+    }
+
+    /// As [`Self::try_draw`], with what the permit goes back by.
+    pub(crate) fn try_serve(&mut self, group: &str) -> Option<Drawn> {
+        let drawn = self.draw(group)?;
+        self.arrange(group);
+        Some(drawn)
     }
 
     /// More demand than before `change` is news.

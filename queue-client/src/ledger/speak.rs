@@ -1,10 +1,17 @@
 //! When the ledger has something to say, and the messages that say it.
 //!
-//! At most one request waits, stating demand, and at most one sync is under way, bringing claims and releases. While a
-//! sync is under way what comes up gathers for the next one; a waiting request is superseded when demand has changed.
-//! Everything that may be unsaid is derived from the marks, so a lost message is said again without being remembered.
+//! At most one request waits, stating demand, and one sync is under way, bringing claims and releases. While a sync is
+//! under way what comes up gathers for the next one, but a lease that has to be reported doesn't wait for an answer that
+//! may be lost; a waiting request is superseded when demand has changed. And while there is a lease one more sync is
+//! *parked*: the holder answers it when something has changed for this client, so that a lease that others lack comes
+//! back within a round trip. Everything that may be unsaid is derived from the marks, so a lost message is said again
+//! without being remembered.
 
-use queue_wire::{COUNT_MAX, DEMAND_MAX, Demand, GrantReport, Message, OLDEST_AGE_MAX_MS, REPORTS_MAX};
+use std::collections::BTreeMap;
+
+use queue_wire::{
+    COUNT_MAX, DEMAND_MAX, Demand, GrantReport, LeaseReport, Message, OLDEST_AGE_MAX_MS, REPORTS_MAX,
+};
 
 use super::{BlockId, Grant, Ledger};
 use crate::transport::Endpoint;
@@ -12,11 +19,16 @@ use crate::transport::Endpoint;
 /// A waiting request is left alone for this long before a newer one supersedes it, so that a burst of waiters
 /// becomes one.
 pub const SUPERSEDE_AFTER_MS: u64 = 5;
+/// How long a sync is parked: less than the minute after which proxies commonly give an idle call up.
+pub const PARK_MS: u64 = 50_000;
 
 /// And for this long as long as the one that was superseded before is not answered, to keep pace with the network.
 const SUPERSEDE_UNANSWERED_AFTER_MS: u64 = 1000;
 /// A holder that wants to hear from its clients more often than this is not obeyed.
 pub(super) const HEARTBEAT_MIN_MS: u64 = 100;
+/// Parked syncs are sent no closer than this, and when the holder doesn't park them, no closer than that.
+const PARK_PERIOD_MS: u64 = 100;
+const PARK_UNPARKED_PERIOD_MS: u64 = 1000;
 
 /// One message to send, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,38 +41,89 @@ pub struct Call {
     pub message: Message,
 }
 
-/// Calls of one kind: the newest that is under way, as number and time; the one it superseded, if that is still under
-/// way; the end of the pause after a failure.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+impl Call {
+    /// Whether the holder answers it only when it has news.
+    pub fn is_parked(&self) -> bool {
+        self.message.wait_ms > 0
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Request,
+    Sync,
+    Parked,
+}
+
+/// A call that was under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    pub(super) kind: Kind,
+    pub(super) sent_at: u64,
+    /// No later one of its kind has been sent.
+    pub(super) newest: bool,
+}
+
+/// Calls of one kind: the newest that is under way, as number and time; earlier ones that still are; the end of the
+/// pause after a failure.
+#[derive(Debug, Default)]
 pub(super) struct Lane {
     pub(super) in_flight: Option<(u64, u64)>,
-    superseded: Option<u64>,
+    earlier: BTreeMap<u64, u64>,
     not_before: u64,
+}
+
+impl Lane {
+    fn send(&mut self, number: u64, now_ms: u64) {
+        self.earlier.extend(self.in_flight.replace((number, now_ms)));
+    }
 }
 
 impl Ledger {
     /// The next thing to send now, if any; ask until there is none. A request supersedes the one under way.
     pub fn next_call(&mut self, now_ms: u64) -> Option<Call> {
+        self.lapse(now_ms);
         if self.sync_at().is_some_and(|at| at <= now_ms) {
             return Some(self.sync(now_ms));
+        }
+        if self.park_at().is_some_and(|at| at <= now_ms) {
+            return Some(self.park(now_ms));
         }
         self.request_at().is_some_and(|at| at <= now_ms).then(|| self.request(now_ms))
     }
 
-    /// When there is something to send if no event comes before; a time in the past is now.
+    /// A call whose answer is not waited for any more: it may be dropped, and needs no event.
+    pub fn given_up(&mut self) -> Option<u64> {
+        self.given_up.pop()
+    }
+
+    /// When there is something to do if no event comes before; a time in the past is now.
     pub fn wake_at(&self) -> Option<u64> {
-        [self.sync_at(), self.request_at()].into_iter().flatten().min()
+        let lapse_at = self.trusted.first().map(|(at, _)| *at);
+        [self.sync_at(), self.park_at(), self.request_at(), lapse_at].into_iter().flatten().min()
     }
 
     fn sync_at(&self) -> Option<u64> {
-        if self.fenced || self.sync.in_flight.is_some() {
+        if self.fenced {
             return None;
         }
+        let beat = self.beats.first().map(|(at, _)| *at);
+        if self.sync.in_flight.is_some() {
+            return beat;
+        }
         let asks = self.request.in_flight.is_some() || self.request_at().is_some();
-        let unsaid = !self.due.is_empty() || !self.excess.is_empty() || (self.unanswered.is_some() && !asks);
-        let heartbeat = self.heartbeat_at.filter(|_| !self.grants.is_empty());
-        let at = if unsaid { 0 } else { heartbeat? };
-        Some(at.max(self.sync.not_before))
+        let unsaid = !self.due.is_empty() || !self.due_leases.is_empty() || !self.excess.is_empty();
+        let unsaid = unsaid || (self.unanswered.is_some() && !asks);
+        let heartbeat = self.heartbeat_at.filter(|_| !self.grants.is_empty() || !self.leases.is_empty());
+        let overdue = self.overdue.first().map(|(at, _)| *at);
+        let other = [unsaid.then_some(0), heartbeat, overdue].into_iter().flatten().min();
+        // A lease is worth a call before the pause ends.
+        [beat, other.map(|at| at.max(self.sync.not_before))].into_iter().flatten().min()
+    }
+
+    fn park_at(&self) -> Option<u64> {
+        let live = !self.beats.is_empty() || !self.overdue.is_empty();
+        (!self.fenced && live && self.parked.in_flight.is_none()).then_some(self.parked.not_before)
     }
 
     fn request_at(&self) -> Option<u64> {
@@ -69,8 +132,8 @@ impl Ledger {
         }
         match self.request.in_flight {
             Some((_, sent_at)) => {
-                let after =
-                    self.request.superseded.map_or(SUPERSEDE_AFTER_MS, |_| SUPERSEDE_UNANSWERED_AFTER_MS);
+                let paced = !self.request.earlier.is_empty();
+                let after = if paced { SUPERSEDE_UNANSWERED_AFTER_MS } else { SUPERSEDE_AFTER_MS };
                 self.news.then(|| sent_at.saturating_add(after))
             }
             None if self.lacking.is_empty() && !self.stated => None,
@@ -83,24 +146,64 @@ impl Ledger {
         self.give_back_excess();
         let mut message = self.message();
         message.demand = self.demand(now_ms);
-        message.grants = reports(self.due.iter().filter_map(|id| self.grants.get_key_value(id)));
+        let news: Vec<BlockId> =
+            self.leases.iter().filter(|(_, lease)| lease.has_news()).map(|(id, _)| id.clone()).collect();
+        // Also when there is none: it says that this client can hold leases.
+        let leases = self.lease_reports(news, None);
+        message.grants = self.grant_reports(false, leases.len());
+        message.leases = Some(leases);
         self.news = false;
         self.stated = !message.demand.is_empty();
-        self.request.superseded =
-            self.request.in_flight.replace((self.last_call, now_ms)).map(|(number, _)| number);
+        self.request.send(self.last_call, now_ms);
         Call { number: self.last_call, endpoint: Endpoint::Request, message }
     }
 
     fn sync(&mut self, now_ms: u64) -> Call {
         self.give_back_excess();
         let mut message = self.message();
-        message.grants = if self.due.is_empty() {
-            reports(self.grants.iter())
-        } else {
-            reports(self.due.iter().filter_map(|id| self.grants.get_key_value(id)))
+        let beats = self.beats.first().is_some_and(|(at, _)| *at <= now_ms);
+        let beats = beats || self.overdue.first().is_some_and(|(at, _)| *at <= now_ms);
+        let nothing_due = !beats && self.due.is_empty() && self.due_leases.is_empty();
+        let leases = match (beats, nothing_due) {
+            (true, _) => self.live().chain(self.due_leases.iter().cloned()).collect(),
+            (false, true) => self.leases.keys().cloned().collect(),
+            (false, false) => self.due_leases.iter().cloned().collect(),
         };
-        self.sync.in_flight = Some((self.last_call, now_ms));
+        let leases = self.lease_reports(leases, Some(now_ms));
+        message.grants = self.grant_reports(nothing_due, leases.len());
+        message.leases = (!leases.is_empty()).then_some(leases);
+        self.sync.send(self.last_call, now_ms);
         Call { number: self.last_call, endpoint: Endpoint::Sync, message }
+    }
+
+    fn park(&mut self, now_ms: u64) -> Call {
+        let mut message = self.message();
+        (message.wait_ms, message.known_state) = (PARK_MS, self.known_state.clone());
+        let live = self.live().collect();
+        message.leases = Some(self.lease_reports(live, None));
+        self.parked.send(self.last_call, now_ms);
+        Call { number: self.last_call, endpoint: Endpoint::Sync, message }
+    }
+
+    /// Leases that are not stopped. Those that must be reported come first, so that a full message is not due again.
+    fn live(&self) -> impl Iterator<Item = BlockId> {
+        self.beats.iter().chain(&self.overdue).map(|(_, id)| id.clone())
+    }
+
+    /// Reports in the call that is being made; `said_at` counts them as said.
+    fn lease_reports(&mut self, leases: Vec<BlockId>, said_at: Option<u64>) -> Vec<LeaseReport> {
+        let number = self.last_call;
+        let mut reports = Vec::new();
+        for id in leases.into_iter().take(REPORTS_MAX) {
+            self.update_lease(&id, |lease| reports.push(lease.report(&id, number, said_at)));
+        }
+        reports
+    }
+
+    fn grant_reports(&self, all: bool, beside: usize) -> Option<Vec<GrantReport>> {
+        let due = self.due.iter().filter_map(|id| self.grants.get_key_value(id));
+        let most = REPORTS_MAX - beside;
+        if all { reports(self.grants.iter(), most) } else { reports(due, most) }
     }
 
     fn message(&mut self) -> Message {
@@ -139,13 +242,38 @@ impl Ledger {
         }
     }
 
-    /// The call is not under way any more; what it was and when it was sent, if it was the newest of its kind.
-    pub(super) fn end(&mut self, number: u64) -> Option<(Endpoint, u64)> {
-        for (endpoint, lane) in [(Endpoint::Request, &mut self.request), (Endpoint::Sync, &mut self.sync)] {
-            lane.superseded.take_if(|superseded| *superseded == number);
+    /// A call of this number or later has to be answered.
+    pub(super) fn answer_needed(&mut self, number: u64) {
+        self.unanswered = Some(self.unanswered.map_or(number, |first| first.max(number)));
+    }
+
+    /// A parked call was answered: when the next one is sent.
+    pub(super) fn park_again(&mut self, sent_at: u64, nothing_new: bool) {
+        let period = if nothing_new { PARK_UNPARKED_PERIOD_MS } else { PARK_PERIOD_MS };
+        self.parked.not_before = sent_at.saturating_add(period);
+    }
+
+    /// The parked call is not waited for any more.
+    pub(super) fn unpark(&mut self) -> Option<u64> {
+        let (number, _) = self.parked.in_flight.take()?;
+        self.answer_needed(self.last_call + 1);
+        Some(number)
+    }
+
+    /// The call is not under way any more; what it was, if it was.
+    pub(super) fn end(&mut self, number: u64) -> Option<Ended> {
+        let lanes = [
+            (Kind::Request, &mut self.request),
+            (Kind::Sync, &mut self.sync),
+            (Kind::Parked, &mut self.parked),
+        ];
+        for (kind, lane) in lanes {
+            if let Some(sent_at) = lane.earlier.remove(&number) {
+                return Some(Ended { kind, sent_at, newest: false });
+            }
             if let Some((_, sent_at)) = lane.in_flight.take_if(|(newest, _)| *newest == number) {
                 lane.not_before = 0;
-                return Some((endpoint, sent_at));
+                return Some(Ended { kind, sent_at, newest: true });
             }
         }
         None
@@ -153,15 +281,23 @@ impl Ledger {
 
     /// As [`Self::end`]; the next call of its kind waits.
     pub(super) fn retry(&mut self, number: u64, retry_at_ms: u64) {
-        match self.end(number) {
-            Some((Endpoint::Request, _)) => (self.request.not_before, self.ask_again_at) = (retry_at_ms, 0),
-            Some((Endpoint::Sync, _)) => self.sync.not_before = retry_at_ms,
-            None => {}
+        let Some(ended) = self.end(number).filter(|ended| ended.newest) else { return };
+        let lane = match ended.kind {
+            Kind::Request => &mut self.request,
+            Kind::Sync => &mut self.sync,
+            Kind::Parked => &mut self.parked,
+        };
+        lane.not_before = retry_at_ms;
+        if ended.kind == Kind::Request {
+            self.ask_again_at = 0;
         }
     }
 }
 
-fn reports<'a>(grants: impl Iterator<Item = (&'a BlockId, &'a Grant)>) -> Option<Vec<GrantReport>> {
-    let reports: Vec<_> = grants.take(REPORTS_MAX).map(|(id, grant)| grant.report(id)).collect();
+fn reports<'a>(
+    grants: impl Iterator<Item = (&'a BlockId, &'a Grant)>,
+    most: usize,
+) -> Option<Vec<GrantReport>> {
+    let reports: Vec<_> = grants.take(most).map(|(id, grant)| grant.report(id)).collect();
     (!reports.is_empty()).then_some(reports)
 }

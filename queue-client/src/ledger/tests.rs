@@ -181,11 +181,11 @@ fn blocked_demand_is_stated_again_in_time_or_when_something_changed() {
     let mut ledger = ledger();
     ledger.enqueue("g", 0);
     let request = call(&mut ledger, 0, Endpoint::Request);
-    ledger.replied(request.number, &holder.answer(&request), 700);
+    ledger.replied(request.number, &holder.answer(&request, 0), 700);
     assert_eq!(ledger.next_call(699), None);
     assert_eq!(ledger.wake_at(), Some(700));
     let request = call(&mut ledger, 700, Endpoint::Request);
-    ledger.replied(request.number, &holder.answer(&request), 1400);
+    ledger.replied(request.number, &holder.answer(&request, 0), 1400);
     ledger.enqueue("g", 800);
     assert_eq!(demand(&call(&mut ledger, 800, Endpoint::Request)), [("g", 2, 800)]);
 }

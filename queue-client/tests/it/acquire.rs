@@ -10,7 +10,7 @@ async fn a_permit_comes_when_its_claim_is_confirmed_and_goes_back_when_dropped()
     let request = holder.expect(Endpoint::Request).await;
     assert_eq!((request.key.as_str(), request.demand()), ("account:42", vec![("nightly", 1)]));
     assert_eq!(request.message.client_id, "worker");
-    assert_eq!(request.message.leases, None);
+    assert_eq!(request.message.leases, Some(vec![]), "this client can hold leases");
     request.answer(holder.grant("a", "nightly", 1));
 
     let claim = holder.expect(Endpoint::Sync).await;

@@ -4,6 +4,7 @@
 
 mod acquire;
 mod drain;
+mod leases;
 mod outage;
 mod scripted;
 mod stress;

@@ -3,7 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_client::wire::{Blocked, Code, GrantReport, GrantVerdict, Message, Problem, Reason, Reply, Status};
+use queue_client::wire::{
+    Blocked, Code, GrantReport, GrantVerdict, LeaseReport, LeaseVerdict, Message, Problem, Reason, Reply,
+    Status,
+};
 use queue_client::{CallError, Calling, Endpoint, QueueClient, Semaphore, Transport};
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,6 +21,9 @@ impl Transport for Script {
         Box::pin(async { answered.await.unwrap_or_else(|_| Err(CallError::Unreachable("dropped".into()))) })
     }
 }
+
+/// What the holder of these tests gives a lease.
+pub(crate) const TTL_MS: u64 = 4_000;
 
 /// A call that waits for its answer.
 pub(crate) struct Asked {
@@ -49,6 +55,19 @@ impl Asked {
             .iter()
             .map(|GrantReport { id, claimed, released }| (id.as_str(), *claimed, *released))
             .collect()
+    }
+
+    /// Drawn, released, stopped by lease.
+    pub(crate) fn leases(&self) -> Vec<(&str, u64, u64, bool)> {
+        let reports = self.message.leases.as_deref().unwrap_or_default();
+        reports
+            .iter()
+            .map(|LeaseReport { id, drawn, released, stopped }| (id.as_str(), *drawn, *released, *stopped))
+            .collect()
+    }
+
+    pub(crate) fn is_parked(&self) -> bool {
+        self.message.wait_ms > 0
     }
 }
 
@@ -94,6 +113,55 @@ impl Holder {
         Ok(Reply { v: 1, round: self.round, grants: vec![open], ..Reply::default() })
     }
 
+    /// Leases of a new round, by id, group and permits.
+    pub(crate) fn lend(&mut self, leases: &[(&str, &str, u64)]) -> Answer {
+        self.round += 1;
+        let open = leases.iter().map(|(id, group, permits)| LeaseVerdict {
+            round: Some(self.round),
+            group: Some((*group).to_owned()),
+            permits: Some(*permits),
+            drawn: Some(0),
+            released: Some(0),
+            ttl_ms: Some(TTL_MS),
+            ..lease(id, Status::Active)
+        });
+        Ok(Reply { v: 1, round: self.round, leases: open.collect(), ..Reply::default() })
+    }
+
+    /// Takes in what a call reports of leases: what is stopped with nothing running is settled, what is stopped is
+    /// retired, what is not is active for another ttl.
+    pub(crate) fn hear(&self, asked: &Asked) -> Reply {
+        let verdicts = asked.leases().into_iter().map(|(id, drawn, released, stopped)| {
+            let status = match (stopped, drawn == released) {
+                (true, true) => Status::Settled,
+                (true, false) => Status::Retired,
+                (false, _) => Status::Active,
+            };
+            let ttl_ms = Some(if stopped { 0 } else { TTL_MS });
+            LeaseVerdict { drawn: Some(drawn), released: Some(released), ttl_ms, ..lease(id, status) }
+        });
+        Reply { v: 1, round: self.round, leases: verdicts.collect(), ..Reply::default() }
+    }
+
+    /// A sync that the client wants parked.
+    pub(crate) async fn parked(&mut self) -> Asked {
+        let asked = self.expect(Endpoint::Sync).await;
+        assert!(asked.is_parked(), "{:?}", asked.message);
+        asked
+    }
+
+    /// A sync that is to be answered at once.
+    pub(crate) async fn plain(&mut self) -> Asked {
+        let asked = self.expect(Endpoint::Sync).await;
+        assert!(!asked.is_parked(), "{:?}", asked.message);
+        asked
+    }
+
+    /// Any sync.
+    pub(crate) async fn plain_or_parked(&mut self) -> Asked {
+        self.expect(Endpoint::Sync).await
+    }
+
     pub(crate) fn nothing(&mut self, lacking: u64) -> Answer {
         self.round += 1;
         let blocked = Blocked { group: String::new(), count: lacking, reason: Reason::Limit };
@@ -122,6 +190,19 @@ impl Holder {
             tokio::task::yield_now().await;
         }
         self.calls.try_recv().is_err()
+    }
+}
+
+pub(crate) fn lease(id: &str, status: Status) -> LeaseVerdict {
+    LeaseVerdict {
+        id: id.to_owned(),
+        status,
+        round: None,
+        group: None,
+        permits: None,
+        drawn: None,
+        released: None,
+        ttl_ms: None,
     }
 }
 

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 /// An entry counts for this long after the round that wrote it: 75 s, longer than a call can be parked.
 pub const BLOCKED_LIFETIME: Micros = 75_000_000;
-/// Entries that say the same as before are written again when they are older than this.
-const REWRITE_AFTER: Micros = 5_000_000;
+/// Entries that say the same as before are written again when they are older than this. So a client's row may be this
+/// much older than the mark that its demand left in the key's row.
+pub const BLOCKED_REWRITTEN_AFTER: Micros = 5_000_000;
 
 /// Why demand stays queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,8 +54,12 @@ pub(crate) fn record<R>(
     let mut by_client = BTreeMap::<&ClientId, BTreeMap<Group, Lacking>>::new();
     for (at, call) in calls.iter().enumerate().filter(|(at, _)| admitted[*at].is_ok()) {
         let entries = by_client.entry(&call.client).or_default();
-        entries
-            .extend(lacking.get(&at).into_iter().flatten().map(|lacks| (lacks.group.clone(), lacks.clone())));
+        for lacks in lacking.get(&at).into_iter().flatten() {
+            // Of two calls of one client the later one counts, but what others must hear of stays.
+            if entries.get(&lacks.group).is_none_or(|kept| kept.reason != Reason::Limit) {
+                entries.insert(lacks.group.clone(), lacks.clone());
+            }
+        }
     }
     for (id, entries) in by_client {
         keep(draft, id, entries);
@@ -80,7 +85,7 @@ fn keep(draft: &mut Draft, id: &ClientId, entries: BTreeMap<Group, Lacking>) {
     };
     let blocked: Vec<_> =
         entries.into_iter().map(|(group, lacking)| BlockedEntry { since: since(&group), lacking }).collect();
-    let fresh = client.blocked_at.is_some_and(|at| now - at <= REWRITE_AFTER);
+    let fresh = client.blocked_at.is_some_and(|at| now - at <= BLOCKED_REWRITTEN_AFTER);
     if blocked == client.blocked && (blocked.is_empty() || fresh) {
         return;
     }

@@ -25,7 +25,7 @@ mod slots;
 mod state;
 
 pub use answers::{Answer, Outcome, Refused, Verdict, VerdictStatus};
-pub use blocked::{BLOCKED_LIFETIME, BlockedEntry, Lacking, Reason};
+pub use blocked::{BLOCKED_LIFETIME, BLOCKED_REWRITTEN_AFTER, BlockedEntry, Lacking, Reason};
 pub use call::{Call, Demand, GrantReport};
 pub use check::{Violation, check};
 pub use names::{BlockId, ClientId, DbTime, Group, Micros, Permits, SemaphoreKey, Slot};

@@ -22,21 +22,19 @@ pub(crate) enum CliError {
         source: StoreError,
     },
     /// A policy was refused.
-    #[error("{pattern}: {}{detail}", if field.is_empty() { String::new() } else { format!("{field}: ") })]
+    #[error("policy {pattern:?}: {detail}")]
     Policy {
         /// Of which pattern.
         pattern: String,
-        /// The field that breaks a rule, empty for the policy as a whole.
-        field: String,
-        /// What is wrong.
+        /// The field that breaks a rule, and what is wrong.
         detail: String,
     },
     /// There is no such policy.
-    #[error("no policy has the pattern {0}: `pgsemaphore policy list` shows those there are")]
+    #[error("no policy has the pattern {0:?}: `pgsemaphore policy list` shows those there are")]
     NoPolicy(String),
     /// There is no such semaphore.
     #[error(
-        "nothing is known of {0}: no policy matches it (`pgsemaphore policy set` makes one) and nobody uses it"
+        "nothing is known of {0:?}: no policy matches it (`pgsemaphore policy set` makes one) and nobody uses it"
     )]
     NoSemaphore(String),
     /// Everybody who can reach the address could use, and change, everything.
@@ -77,9 +75,7 @@ impl CliError {
 
     pub(super) fn policy(pattern: &str, database: &str, error: PolicyError) -> Self {
         match error {
-            PolicyError::Invalid { field, detail } => {
-                Self::Policy { pattern: pattern.to_owned(), field, detail }
-            }
+            PolicyError::Invalid { detail, .. } => Self::Policy { pattern: pattern.to_owned(), detail },
             PolicyError::NotFound => Self::NoPolicy(pattern.to_owned()),
             PolicyError::Store(source) => Self::database(database, source),
         }

@@ -88,7 +88,8 @@ pub(crate) async fn stdin_ended() {
 
 /// Logs go to standard error; `PGSEMAPHORE_LOG` says which, like `debug` or `pgsemaphore=debug,warn`.
 fn log(default: &str) {
-    let filter = EnvFilter::try_from_env("PGSEMAPHORE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let filter = EnvFilter::try_from_env("PGSEMAPHORE_LOG")
+        .unwrap_or_else(|_| EnvFilter::new(format!("{default},sqlx=warn")));
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
 }

@@ -18,7 +18,7 @@ const CLEAR_SCREEN: &str = "\x1b[2J\x1b[H";
 
 #[derive(Debug, Args)]
 pub(super) struct UsageArgs {
-    /// The semaphore; without it, a list of all that are in use
+    /// The semaphore; without it, a list of all that were used lately
     key: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -77,7 +77,7 @@ async fn all_pages(store: &Store) -> Result<SemaphorePage, crate::StoreError> {
 
 fn list(page: &SemaphorePage) -> String {
     if page.semaphores.is_empty() {
-        return "no semaphore is in use\n".to_owned();
+        return "no semaphore was used lately\n".to_owned();
     }
     let mut rows = table(&["KEY", ">LIMIT", ">GRANTS", ">LEASES", ">AVAILABLE", "CONTENDED"]);
     for semaphore in &page.semaphores {

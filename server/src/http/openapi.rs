@@ -6,7 +6,7 @@ use axum::Json;
 use queue_wire::{Code, Problem};
 use std::collections::BTreeMap;
 use utoipa::openapi::path::Operation;
-use utoipa::openapi::{ContentBuilder, Ref, ResponseBuilder};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, Schema};
 use utoipa::{Modify, OpenApi};
 
 /// The OpenAPI document.
@@ -49,11 +49,22 @@ struct Faults;
 
 impl Modify for Faults {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        offer_defaults(document);
         for item in document.paths.paths.values_mut() {
             let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
             operations.into_iter().flatten().for_each(describe);
         }
     }
+}
+
+/// A policy that is sent may leave out what a policy that is read always has.
+fn offer_defaults(document: &mut utoipa::openapi::OpenApi) {
+    let Some(components) = &mut document.components else { return };
+    let Some(RefOr::T(Schema::Object(mut policy))) = components.schemas.get("Policy").cloned() else {
+        return;
+    };
+    policy.required.clear();
+    components.schemas.insert("PolicyFields".to_owned(), Schema::Object(policy).into());
 }
 
 fn describe(operation: &mut Operation) {
@@ -121,6 +132,7 @@ fn codes(operation: &str) -> &'static [Code] {
 #[cfg(test)]
 mod tests {
     use super::document;
+    use serde_json::Value;
 
     #[test]
     fn the_document_knows_every_code() {
@@ -147,6 +159,18 @@ mod tests {
         ] {
             assert!(text.contains(&format!("\"{code}\"")), "{code}");
         }
+    }
+
+    #[test]
+    fn a_policy_that_is_sent_may_leave_fields_out() {
+        let document = serde_json::to_value(document()).expect("a document");
+        let put = &document["paths"]["/v1/policies/{pattern}"]["put"];
+        let schema = |part: &Value| part["content"]["application/json"]["schema"]["$ref"].clone();
+        assert_eq!(schema(&put["requestBody"]), "#/components/schemas/PolicyFields");
+        assert_eq!(schema(&put["responses"]["200"]), "#/components/schemas/Policy");
+        let schemas = &document["components"]["schemas"];
+        assert!(schemas["PolicyFields"]["properties"]["limit"].is_object());
+        assert!(schemas["PolicyFields"]["required"].is_null() && schemas["Policy"]["required"].is_array());
     }
 
     #[test]

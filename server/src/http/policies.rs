@@ -71,7 +71,7 @@ pub(super) async fn get_policy(
 /// Replace a policy: fields left out take their defaults, `group_limits` left out are kept.
 #[utoipa::path(put, path = "/v1/policies/{pattern}", tag = "policies",
     params(("pattern" = String, Path, description = "a key, or a prefix that ends in *")),
-    request_body = Policy, responses((status = 200, description = "The policy as it is now", body = Policy)))]
+    request_body(content = ref("#/components/schemas/PolicyFields")), responses((status = 200, description = "The policy as it is now", body = Policy)))]
 pub(super) async fn put_policy(
     State(holder): State<Holder>,
     Pattern(pattern): Pattern,

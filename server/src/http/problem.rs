@@ -20,7 +20,7 @@ pub(super) enum ApiError {
     /// A part of the path or the query is wrong.
     #[error("{detail}")]
     Part { part: &'static str, detail: String },
-    #[error("the content type must be application/json")]
+    #[error("the content type must be application/json: send the header content-type, as curl --json does")]
     UnsupportedMediaType,
     #[error("the body must be at most {BODY_MAX_BYTES} bytes")]
     BodyTooLarge,
@@ -133,5 +133,34 @@ impl IntoResponse for ApiError {
         }
         response.extensions_mut().insert(problem);
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ApiError, RETRY_AFTER, status};
+    use crate::refusal::Refusal;
+    use crate::store::{PolicyError, StoreError};
+    use axum::response::IntoResponse;
+    use queue_wire::{Code, Problem};
+
+    #[test]
+    fn what_may_work_later_says_when_and_tells_nothing_of_the_database() {
+        let secret = || StoreError::from(sqlx::Error::Protocol("SELECT secret".to_owned()));
+        for (error, code) in [
+            (ApiError::Store(secret()), Code::Unavailable),
+            (ApiError::Policy(PolicyError::Store(secret())), Code::Unavailable),
+            (ApiError::Refused(Refusal::Unavailable), Code::Unavailable),
+            (ApiError::Refused(Refusal::ShuttingDown), Code::ShuttingDown),
+            (ApiError::Refused(Refusal::TooManyWaiting), Code::TooManyWaiting),
+        ] {
+            let response = error.into_response();
+            let problem = response.extensions().get::<Problem>().expect("a problem");
+            assert_eq!((problem.code, response.status()), (code, status(code)));
+            assert_eq!(response.headers()[RETRY_AFTER], "1");
+            assert!(!problem.detail.contains("secret"), "{}", problem.detail);
+        }
+        let now = ApiError::Refused(Refusal::Superseded).into_response();
+        assert!(!now.headers().contains_key(RETRY_AFTER));
     }
 }

@@ -58,7 +58,10 @@ pub(super) async fn pool(options: &PgConnectOptions, connections: u32) -> Result
 
 async fn connect(options: &PgConnectOptions) -> Result<sqlx::PgConnection, StoreError> {
     let connected = tokio::time::timeout(ACQUIRE_TIMEOUT, sqlx::PgConnection::connect_with(options)).await;
-    connected.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(StoreError::Unavailable)
+    connected.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(|error| match error.into() {
+        StoreError::Fault(error) => StoreError::Unavailable(error),
+        other => other,
+    })
 }
 
 async fn durable(connection: &mut sqlx::PgConnection) -> Result<bool, StoreError> {

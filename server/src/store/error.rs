@@ -6,11 +6,14 @@ use pgsemaphore_allocation::Violation;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database URL can't be read.
-    #[error("the database URL can't be read ({0}); it looks like postgres://user@host:5432/database")]
+    #[error("the database URL can't be read ({}); it looks like postgres://user@host:5432/database", cause(.0))]
     Url(#[source] sqlx::Error),
     /// Nothing answers, or not in time. Nothing is known to have been done.
-    #[error("the database does not answer: {0}")]
+    #[error("the database does not answer: {}", cause(.0))]
     Unavailable(#[source] sqlx::Error),
+    /// The database does not let this user in, or has no such database.
+    #[error("the database refuses the login: {}", cause(.0))]
+    Login(#[source] sqlx::Error),
     /// Commits are not durable before they are told.
     #[error(
         "the database has synchronous_commit = off, so what a reply says could be lost; set it to on or local"
@@ -43,7 +46,7 @@ pub enum StoreError {
     #[error("a plan broke a promise and was rolled back: {0}")]
     Violation(#[source] Violation),
     /// A row that can't be, or a statement that the database refused: a fault of this program or of its schema.
-    #[error("the database refused a statement: {0}")]
+    #[error("the database refused a statement: {}", cause(.0))]
     Fault(#[source] sqlx::Error),
 }
 
@@ -53,9 +56,7 @@ impl StoreError {
     pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Fenced => true,
-            Self::Unavailable(error) => {
-                matches!(error, sqlx::Error::Io(_)) || code(error).is_some_and(is_transient)
-            }
+            Self::Unavailable(error) => is_broken(error) || code(error).is_some_and(is_transient),
             _ => false,
         }
     }
@@ -63,6 +64,9 @@ impl StoreError {
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
+        if code(&error).is_some_and(is_login) {
+            return Self::Login(error);
+        }
         let unavailable = match &error {
             sqlx::Error::Database(e) => e.code().is_some_and(|code| is_transient(&code) || is_away(&code)),
             sqlx::Error::Io(_)
@@ -75,6 +79,26 @@ impl From<sqlx::Error> for StoreError {
         };
         if unavailable { Self::Unavailable(error) } else { Self::Fault(error) }
     }
+}
+
+/// What happened, without the phrases that sqlx puts around it.
+fn cause(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Io(error) => error.to_string(),
+        sqlx::Error::Database(error) => error.message().to_owned(),
+        sqlx::Error::Configuration(error) => error.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// A wrong user, password or database.
+fn is_login(code: &str) -> bool {
+    code.starts_with("28") || code == "3D000"
+}
+
+/// A connection that ended. One that just does not answer is another matter: the next one would not, either.
+fn is_broken(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Io(error) if error.kind() != std::io::ErrorKind::TimedOut)
 }
 
 fn code(error: &sqlx::Error) -> Option<&str> {

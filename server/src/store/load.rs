@@ -4,8 +4,8 @@ use super::rows::{BlockRow, ClientRow, KeyRow, corrupt, db_time, round_to};
 use super::transaction::Attempt;
 use super::{StoreError, Timing, millis};
 use pgsemaphore_allocation::{
-    BLOCKED_LIFETIME, Block, BlockId, Call, Client, ClientId, DbTime, Group, GroupUsage, Policy, Reason,
-    Semaphore, SemaphoreKey, Slot, State, Work,
+    BLOCKED_LIFETIME, BLOCKED_REWRITTEN_AFTER, Block, BlockId, Call, Client, ClientId, DbTime, Group,
+    GroupUsage, Policy, Reason, Semaphore, SemaphoreKey, Slot, State, Work,
 };
 use sqlx::FromRow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,6 +51,9 @@ pub(crate) async fn take(attempt: &mut Attempt, key: &SemaphoreKey) -> Result<Ta
     let query =
         sqlx::query_as(include_str!("../../queries/take_key.sql")).bind(key.as_str()).bind(attempt.writer);
     let mut row: KeyRow = query.fetch_one(&mut *attempt.tx).await?;
+    if !row.durable {
+        return Err(StoreError::NotDurable);
+    }
     attempt.version = row.version;
     let timing = |wait: Option<i32>, period: Option<i32>| {
         Some(Timing { wait: millis(wait?), period: millis(period?) })
@@ -254,7 +257,7 @@ async fn read_contended(
     let by_limit =
         |client: &&Client| client.blocked.iter().any(|entry| entry.lacking.reason == Reason::Limit);
     let ours = clients.values().filter(by_limit).filter_map(|client| client.blocked_at).max();
-    if ours.is_none_or(|at| at + BLOCKED_LIFETIME < until) {
+    if ours.is_none_or(|at| at + BLOCKED_LIFETIME + BLOCKED_REWRITTEN_AFTER < until) {
         return Ok(Some(until));
     }
     let ids: Vec<&str> = clients.keys().map(ClientId::as_str).collect();

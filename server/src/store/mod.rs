@@ -5,6 +5,7 @@
 
 mod apply;
 mod connect;
+mod connections;
 mod error;
 mod keys;
 mod load;
@@ -16,6 +17,7 @@ mod usage;
 
 pub(crate) use apply::apply;
 pub use connect::SESSION_SETTINGS;
+use connections::Connections;
 pub use error::StoreError;
 pub(crate) use load::{Loaded, Missing, Taken, load, take};
 pub use policies::{Policy, PolicyError, PolicyPage};
@@ -25,7 +27,6 @@ pub(crate) use transaction::{Attempt, Body, Step};
 pub use usage::{BlockedUsage, ClientUsage, GroupUsage, SemaphorePage, SemaphoreUsage, Usage};
 
 use pgsemaphore_allocation::SemaphoreKey;
-use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,7 @@ pub(crate) struct Timing {
 /// A pool of connections to the database that holds the semaphores.
 #[derive(Debug, Clone)]
 pub struct Store {
-    pool: PgPool,
+    connections: Connections,
     options: PgConnectOptions,
     counters: Arc<transaction::Counters>,
 }
@@ -56,7 +57,7 @@ impl Store {
     pub async fn connect(url: &str, connections: u32) -> Result<Self, StoreError> {
         let options = connect::options(url)?;
         let pool = connect::pool(&options, connections).await?;
-        Ok(Self { pool, options, counters: Arc::default() })
+        Ok(Self { connections: Connections::new(pool), options, counters: Arc::default() })
     }
 
     /// Applies the migrations that are missing.
@@ -64,7 +65,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Migrate`] says which one failed; a later run goes on from there.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        let mut connection = self.pool.acquire().await.map_err(StoreError::from)?;
+        let mut connection = self.connections.unbounded().acquire().await.map_err(StoreError::from)?;
         crate::MIGRATOR.run(&mut *connection).await.map_err(StoreError::Migrate)
     }
 
@@ -75,7 +76,7 @@ impl Store {
     pub async fn ready(&self) -> Result<(), StoreError> {
         let needed = crate::MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
         let query = sqlx::query_scalar(include_str!("../../queries/read_migrations.sql"));
-        let found: Option<i64> = match query.fetch_optional(&self.pool).await {
+        let found: Option<i64> = match query.fetch_optional(self.pool()).await {
             Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some("42P01") => None,
             answer => answer?,
         };
@@ -89,13 +90,13 @@ impl Store {
     /// When rounds of `key` may start; `None` where no policy covers it.
     pub(crate) async fn timing(&self, key: &SemaphoreKey) -> Result<Option<Timing>, StoreError> {
         let query = sqlx::query_as(include_str!("../../queries/read_timing.sql")).bind(key.as_str());
-        let row: Option<(i32, i32)> = query.fetch_optional(&self.pool).await?;
+        let row: Option<(i32, i32)> = query.fetch_optional(self.pool()).await?;
         Ok(row.map(|(wait, period)| Timing { wait: millis(wait), period: millis(period) }))
     }
 
     /// Connections for statements that need no transaction.
-    pub(crate) fn pool(&self) -> &PgPool {
-        &self.pool
+    pub(crate) fn pool(&self) -> &Connections {
+        &self.connections
     }
 
     /// How to open a connection of one's own, for LISTEN.
@@ -105,7 +106,7 @@ impl Store {
 
     /// Closes all connections; statements under way end first.
     pub async fn close(&self) {
-        self.pool.close().await;
+        self.connections.unbounded().close().await;
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use sqlx::postgres::PgDatabaseError;
 use sqlx::types::Json;
 use std::collections::BTreeMap;
 
@@ -90,15 +91,13 @@ pub enum PolicyError {
 
 impl From<sqlx::Error> for PolicyError {
     fn from(error: sqlx::Error) -> Self {
-        let Some(refused) = error.as_database_error() else { return StoreError::from(error).into() };
-        match refused.code().as_deref() {
-            Some("P0002") => Self::NotFound,
-            Some("22023") => {
-                let field = refused
-                    .try_downcast_ref::<sqlx::postgres::PgDatabaseError>()
-                    .and_then(|refused| refused.column())
-                    .unwrap_or_default();
-                Self::Invalid { field: field.to_owned(), detail: refused.message().to_owned() }
+        let refused =
+            error.as_database_error().and_then(|refused| refused.try_downcast_ref::<PgDatabaseError>());
+        match refused.map(|refused| (refused.code(), refused.column(), refused.message())) {
+            Some(("P0002", _, _)) => Self::NotFound,
+            // PostgreSQL's own errors of this code name no column; only the validator's text may leave.
+            Some(("22023", Some(field), detail)) => {
+                Self::Invalid { field: field.to_owned(), detail: detail.trim_start_matches(": ").to_owned() }
             }
             _ => StoreError::from(error).into(),
         }

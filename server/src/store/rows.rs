@@ -35,6 +35,8 @@ pub(super) fn round_to(round: u64) -> i64 {
 #[derive(FromRow)]
 pub(super) struct KeyRow {
     pub(super) now: OffsetDateTime,
+    /// Whether a COMMIT of this session is on disk when it is told; a reload of the configuration may change it.
+    pub(super) durable: bool,
     pub(super) version: Option<i64>,
     round: Option<i64>,
     last_round_at: Option<OffsetDateTime>,

@@ -1,9 +1,9 @@
 //! The one opener of transactions: SERIALIZABLE, repeated whole on conflicts, answered only after COMMIT.
 
+use super::connections::{Lent, bounded};
 use super::{Store, StoreError};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use pgsemaphore_allocation::SemaphoreKey;
-use sqlx::{Postgres, Transaction};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ const ATTEMPTS: usize = 12;
 
 /// One attempt at a transaction of one key.
 pub(crate) struct Attempt {
-    pub(crate) tx: Transaction<'static, Postgres>,
+    /// The connection, in a transaction.
+    pub(crate) tx: Lent,
     /// Random, written into the key's row: tells whose COMMIT went through.
     pub(crate) writer: i64,
     /// The key's version that this attempt writes, once it holds the row.
@@ -94,23 +95,22 @@ impl Store {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the one opener of transactions")]
     async fn attempt<B: Body>(&self, key: &SemaphoreKey, body: &B) -> Result<B::Output, StoreError> {
-        let tx = self.pool.begin_with("BEGIN ISOLATION LEVEL SERIALIZABLE").await?;
+        let tx = self.pool().lend().await?;
         let mut attempt = Attempt { tx, writer: rand::random(), version: None };
-        match body.run(&mut attempt).await? {
-            Step::RollBack(value) => {
-                attempt.tx.rollback().await?;
-                Ok(value)
-            }
-            Step::Commit(value) => {
-                let (writer, version) = (attempt.writer, attempt.version);
-                match attempt.tx.commit().await {
-                    Ok(()) => Ok(value),
-                    Err(_) if self.was_committed(key, version, writer).await? => Ok(value),
-                    Err(error) => Err(StoreError::Unavailable(error)),
-                }
-            }
+        let ended = bounded(attempt.run(body)).await?;
+        let clean = ended.is_ok() || bounded(attempt.execute("ROLLBACK")).await?.is_ok();
+        let Attempt { tx, writer, version } = attempt;
+        if clean {
+            // Before another connection is asked for: there may be only one.
+            tx.give_back();
+        }
+        match ended? {
+            Ended::Known(value) => Ok(value),
+            Ended::Unknown { value, error } => match self.was_committed(key, version, writer).await? {
+                true => Ok(value),
+                false => Err(StoreError::Unavailable(error)),
+            },
         }
     }
 
@@ -122,7 +122,38 @@ impl Store {
         writer: i64,
     ) -> Result<bool, StoreError> {
         let query = sqlx::query_as(include_str!("../../queries/read_fence.sql")).bind(key.as_str());
-        let row: Option<(i64, i64)> = query.fetch_optional(&self.pool).await?;
+        let row: Option<(i64, i64)> = query.fetch_optional(self.pool()).await?;
         Ok(row.is_some_and(|(found, by)| Some(found) == version && by == writer))
+    }
+}
+
+/// How an attempt ended.
+enum Ended<T> {
+    Known(T),
+    /// COMMIT failed: it may have gone through or not.
+    Unknown {
+        value: T,
+        error: sqlx::Error,
+    },
+}
+
+impl Attempt {
+    async fn run<B: Body>(&mut self, body: &B) -> Result<Ended<B::Output>, StoreError> {
+        self.execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await?;
+        match body.run(self).await? {
+            Step::RollBack(value) => {
+                self.execute("ROLLBACK").await?;
+                Ok(Ended::Known(value))
+            }
+            Step::Commit(value) => Ok(match self.execute("COMMIT").await {
+                Ok(()) => Ended::Known(value),
+                Err(error) => Ended::Unknown { value, error },
+            }),
+        }
+    }
+
+    async fn execute(&mut self, statement: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(statement).execute(&mut *self.tx).await?;
+        Ok(())
     }
 }

@@ -74,7 +74,12 @@ pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
     for (call, outcome) in case.calls.iter().zip(&case.plan.answers) {
         let Outcome::Answered(answer) = outcome else { continue };
         let entries = told.entry(&call.client).or_default();
-        entries.extend(answer.blocked.iter().map(|lacks| (&lacks.group, lacks)));
+        for lacks in &answer.blocked {
+            let kept = entries.entry(&lacks.group).or_insert(lacks);
+            if kept.reason != Reason::Limit {
+                *kept = lacks;
+            }
+        }
     }
     for (client, entries) in told {
         let after = case.plan.clients.get(client).or_else(|| case.before.clients.get(client));

@@ -9,13 +9,16 @@
 //! counted: whoever waits for a moment may find that it has come. A state is remembered by a fingerprint of 128 bits.
 
 mod actions;
+mod actor;
 mod state;
+mod store;
 
 use crate::audit::Violation;
 use crate::plant::Plant;
 use actions::Action;
-use state::State;
+use state::{State, World};
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// How small the world is.
 #[derive(Debug, Clone, Copy)]
@@ -62,33 +65,34 @@ pub struct Search {
 /// # Errors
 /// The promise that is broken, and the steps that lead there.
 pub fn search(bounds: Bounds, states_max: usize) -> Result<Search, (Violation, Vec<String>)> {
+    let mut world = World::new(bounds);
     let mut seen = HashSet::new();
-    let start = State::new(bounds);
+    let start = world.start();
     seen.insert(start.fingerprint());
     let mut search = Search { states: 0, steps: 0, ends: 0 };
-    let mut path = vec![Place::new(start, None)];
+    let mut path = vec![Place::new(start, None, &world)];
     while let Some(place) = path.last_mut() {
         let mut verdict = Ok(());
         match place.next.pop() {
             Some(action) => {
-                let Some((state, judged)) = place.state.after(action) else { continue };
+                let Some((state, judged)) = place.state.after(&action, &mut world) else { continue };
                 search.steps += 1;
                 place.ends = false;
                 let new = seen.len() < states_max && seen.insert(state.fingerprint());
                 if new || judged.is_err() {
-                    path.push(Place::new(state, Some(action)));
+                    path.push(Place::new(state, Some(action), &world));
                 }
                 verdict = judged;
             }
             None if place.ends => {
                 search.ends += 1;
                 place.ends = false;
-                verdict = place.state.all_comes_back();
+                verdict = place.state.all_comes_back(&mut world);
             }
             None => drop(path.pop()),
         }
         if let Err(violation) = verdict {
-            return Err((violation, told(bounds, path.iter().filter_map(|place| place.by))));
+            return Err((violation, told(&path)));
         }
     }
     search.states = seen.len();
@@ -105,20 +109,34 @@ struct Place {
 }
 
 impl Place {
-    fn new(state: State, by: Option<Action>) -> Self {
-        let next = state.actions();
+    fn new(state: State, by: Option<Action>, world: &World) -> Self {
+        let next = state.actions(world);
         Self { state, by, next, ends: true }
     }
 }
 
-fn told(bounds: Bounds, steps: impl Iterator<Item = Action>) -> Vec<String> {
-    let mut state = State::new(bounds);
-    let mut lines = Vec::new();
-    for action in steps {
-        lines.push(state.tells(action));
-        if let Some((next, _)) = state.after(action) {
-            state = next;
-        }
+fn told(path: &[Place]) -> Vec<String> {
+    let steps = path.iter().zip(path.iter().skip(1));
+    steps.filter_map(|(from, to)| Some(from.state.tells(to.by.as_ref()?))).collect()
+}
+
+/// A fingerprint of 128 bits: two hashes of the same, at once.
+fn print(of: &impl Hash) -> u128 {
+    let mut twice = Twice(DefaultHasher::new(), DefaultHasher::new());
+    twice.1.write_u8(1);
+    of.hash(&mut twice);
+    u128::from(twice.0.finish()) << 64 | u128::from(twice.1.finish())
+}
+
+struct Twice(DefaultHasher, DefaultHasher);
+
+impl Hasher for Twice {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+        self.1.write(bytes);
     }
-    lines
+
+    fn finish(&self) -> u64 {
+        self.0.finish()
+    }
 }

@@ -1,0 +1,147 @@
+//! PostgreSQL and the store in memory give the same answers in the same random worlds: what the simulation shows of the
+//! one holds for the other.
+
+use pgsemaphore::{Heard, Store, TurnResult, transact};
+use pgsemaphore_allocation::{
+    BlockId, ClientId, Demand, GrantReport, Group, Outcome, Policy, SemaphoreKey, Verdict, Work, round, sync,
+    timer,
+};
+use pgsemaphore_sim::{Limits, MemoryStore};
+use pgsemaphore_tests::Db;
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+const CLIENTS: [&str; 3] = ["a", "b", "c"];
+const GROUPS: [&str; 2] = ["", "g"];
+const STEPS: usize = 25;
+
+/// How many worlds: `WORLDS` says, for a long run.
+fn worlds() -> u64 {
+    std::env::var("WORLDS").ok().and_then(|worlds| worlds.parse().ok()).unwrap_or(40)
+}
+
+#[tokio::test]
+async fn postgresql_and_the_store_in_memory_answer_alike() {
+    let db = Db::new().await;
+    let store = Store::connect(db.url(), 2).await.expect("the test database");
+    for seed in 0..worlds() {
+        World::new(seed, &store).run().await;
+    }
+    assert_eq!(pgsemaphore_tests::verify(&db).await, []);
+}
+
+struct World<'a> {
+    seed: u64,
+    random: StdRng,
+    store: &'a Store,
+    memory: MemoryStore,
+    key: SemaphoreKey,
+    /// Blocks that clients were told of, and the highest round each of them heard.
+    told: Vec<(ClientId, String)>,
+    seen: BTreeMap<ClientId, u64>,
+}
+
+impl<'a> World<'a> {
+    fn new(seed: u64, store: &'a Store) -> Self {
+        let random = StdRng::seed_from_u64(seed);
+        let key = SemaphoreKey::new(format!("world:{seed}"));
+        Self { seed, random, store, memory: MemoryStore::new(), key, told: Vec::new(), seen: BTreeMap::new() }
+    }
+
+    async fn run(mut self) {
+        self.set_policy().await;
+        for step in 0..STEPS {
+            if self.random.random_ratio(1, 6) {
+                self.set_policy().await;
+            }
+            self.transact(step).await;
+        }
+    }
+
+    async fn set_policy(&mut self) {
+        let limit = self.random.random_range(0..6_i64);
+        let ceiling = self.random.random_bool(0.5).then(|| self.random.random_range(0..4_i64));
+        // Short enough that some grants are due while the world runs, and some are not.
+        let grant_timeout_ms = self.random.random_range(100..400_i64);
+        let groups = ceiling.map_or("{}".to_owned(), |ceiling| format!(r#"{{"g":{ceiling}}}"#));
+        let policy = format!(
+            r#"{{"limit":{limit},"group_limits":{groups},"grant_timeout_ms":{grant_timeout_ms},"round_period_ms":0}}"#
+        );
+        self.store.put_policy(self.key.as_str(), &policy, "test").await.expect("a policy");
+        let policy = Policy { limit: Some(limit), grant_timeout: grant_timeout_ms * 1000, round_period: 0 };
+        let groups = ceiling.map(|ceiling| (Group::new("g"), ceiling)).into_iter().collect();
+        self.memory.set_limits(&self.key, Some(Limits { policy, groups }));
+    }
+
+    async fn transact(&mut self, step: usize) {
+        let work = [Work::Round, Work::Round, Work::Sync, Work::Timer][self.random.random_range(0..4)];
+        let calls = if work == Work::Timer { 0 } else { self.random.random_range(1..4) };
+        let heard: Vec<Heard> = (0..calls).map(|_| self.call(work)).collect();
+        let turn =
+            transact(self.store, &self.key, work, Duration::ZERO, &heard).await.expect("a transaction");
+        let TurnResult::Outcomes(real) = turn.result else { panic!("a period of 0 is never too early") };
+
+        let calls: Vec<_> = heard.iter().map(|heard| heard.call(turn.anchor)).collect();
+        let transaction = self.memory.begin(&self.key, work, &calls, turn.now);
+        let plan = match work {
+            Work::Round => round(&transaction.state, &calls),
+            Work::Sync => sync(&transaction.state, &calls),
+            Work::Timer => timer(&transaction.state),
+        };
+        self.memory.commit(&transaction, &plan).expect("nobody else writes");
+        let (seed, expected) = (self.seed, sorted(plan.answers));
+        assert_eq!(sorted(real.clone()), expected, "seed {seed}, step {step}, {work:?} of {calls:?}");
+        self.hear(&heard, &real);
+    }
+
+    fn call(&mut self, work: Work) -> Heard {
+        let client = ClientId::new(CLIENTS[self.random.random_range(0..CLIENTS.len())]);
+        let mut demand = Vec::new();
+        if work == Work::Round {
+            for group in GROUPS.into_iter().filter(|_| self.random.random_bool(0.6)).collect::<Vec<_>>() {
+                let count = self.random.random_range(0..4);
+                let oldest_age = self.random.random_range(0..5) * 1_000_000;
+                demand.push(Demand { group: Group::new(group), count, oldest_age });
+            }
+        }
+        let known = self.told.clone();
+        let reported =
+            known.into_iter().filter(|(owner, _)| *owner == client || self.random.random_ratio(1, 10));
+        let mut grants = Vec::new();
+        for (_, id) in reported.collect::<Vec<_>>() {
+            if self.random.random_bool(0.5) {
+                let (claimed, released) = (self.random.random_range(0..5), self.random.random_range(0..5));
+                grants.push(GrantReport { id, claimed, released });
+            }
+        }
+        let latest = self.seen.get(&client).copied().unwrap_or(0);
+        let seen = if self.random.random_bool(0.7) { latest } else { 0 };
+        Heard { client, seen, arrival: Instant::now(), demand, grants }
+    }
+
+    fn hear(&mut self, heard: &[Heard], outcomes: &[Outcome]) {
+        for (heard, outcome) in heard.iter().zip(outcomes) {
+            let Outcome::Answered(answer) = outcome else { continue };
+            let seen = self.seen.entry(heard.client.clone()).or_default();
+            *seen = answer.round.max(*seen);
+            for Verdict { id, .. } in &answer.verdicts {
+                let told = (heard.client.clone(), id.clone());
+                if BlockId::parse(id).is_some() && !self.told.contains(&told) {
+                    self.told.push(told);
+                }
+            }
+        }
+    }
+}
+
+/// The order of verdicts is free.
+fn sorted(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
+    for outcome in &mut outcomes {
+        if let Outcome::Answered(answer) = outcome {
+            answer.verdicts.sort_by(|one, other| one.id.cmp(&other.id));
+        }
+    }
+    outcomes
+}

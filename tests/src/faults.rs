@@ -1,0 +1,59 @@
+//! What a DBA, an outage or a bad day does to the sessions of a holder in PostgreSQL.
+
+use crate::until::until;
+use sqlx::{Connection as _, PgConnection, PgPool};
+
+/// A key's row, locked by a session of its own, as by somebody in psql who has gone to lunch.
+#[derive(Debug)]
+pub struct RowLock {
+    session: PgConnection,
+}
+
+impl RowLock {
+    /// Locks the row of `key`, which must exist.
+    ///
+    /// # Panics
+    ///
+    /// When it doesn't.
+    pub async fn hold(url: &str, key: &str) -> Self {
+        let mut session = PgConnection::connect(url).await.expect("a session of its own");
+        sqlx::raw_sql("BEGIN").execute(&mut session).await.expect("BEGIN");
+        let query = sqlx::query("SELECT 1 FROM pgsemaphore_data.semaphores WHERE key = $1 FOR UPDATE");
+        query.bind(key).fetch_one(&mut session).await.expect("a row to lock");
+        Self { session }
+    }
+
+    /// Lets go.
+    pub async fn release(self) {
+        self.session.close().await.expect("an orderly goodbye");
+    }
+}
+
+/// Ends all sessions of holders in this database, as `pg_terminate_backend` does. Says how many.
+pub async fn terminate_sessions(pool: &PgPool) -> i64 {
+    let query = sqlx::query_scalar(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+         WHERE datname = current_database() AND application_name = 'pgsemaphore'",
+    );
+    query.fetch_one(pool).await.expect("pg_terminate_backend")
+}
+
+/// Waits until `count` sessions of holders in this database wait for a lock.
+pub async fn until_locked_out(pool: &PgPool, count: i64) {
+    until("sessions wait for the lock", async || {
+        let query = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+             AND application_name = 'pgsemaphore' AND wait_event_type = 'Lock'",
+        );
+        let waiting: i64 = query.fetch_one(pool).await.expect("pg_stat_activity");
+        waiting >= count
+    })
+    .await;
+}
+
+/// Deadlocks that PostgreSQL has found in this database.
+pub async fn deadlocks(pool: &PgPool) -> i64 {
+    let query =
+        sqlx::query_scalar("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()");
+    query.fetch_one(pool).await.expect("pg_stat_database")
+}
