@@ -1,5 +1,5 @@
 //! Every way through a small world: `search [STATES [PROCESSES ITEMS CANCELS REQUESTS SYNCS UNDER_WAY ROUNDS DEADLINES
-//! REPEATS CRASHES]]` stops after so many states, or when it has seen all of them.
+//! REPEATS CRASHES LIMIT]]` stops after so many states, or when it has seen all of them.
 
 use pgsemaphore_sim::{Bounds, search};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     let states_max = get(0, u32::MAX) as usize;
     let bounds = Bounds {
         processes: get(1, 2),
-        limit: 2,
+        limit: i64::from(get(11, 2)),
         items: get(2, 1),
         cancels: get(3, 0),
         requests: get(4, 1),

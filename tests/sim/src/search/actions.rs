@@ -1,7 +1,8 @@
 //! What can happen next.
 
-use super::actor::{Deed, Said};
-use super::state::{Printed, State, World};
+use super::Printed;
+use super::actor::Deed;
+use super::state::{State, World};
 use super::store::Request;
 use crate::audit::Verdict;
 use crate::world::network::{self, CallName, Packet, Refusal};
@@ -77,22 +78,25 @@ impl State {
         match action {
             Action::Does(at, deed) => {
                 self.crashes_left -= u32::from(matches!(deed, Deed::Crash));
-                self.does(*at, deed, world)?;
+                let which = match deed {
+                    Deed::End(which) => *which as u64,
+                    _ => 0,
+                };
+                self.does(*at, deed, super::print(&(std::mem::discriminant(deed), which)), world)?;
             }
             Action::Lose(at) => drop(self.network.remove(*at)),
             Action::Arrive(at) => {
                 let packet = self.network.remove(*at);
-                return Some(self.arrive(&packet.is, world));
+                return Some(self.arrive(&packet, world));
             }
             Action::ArriveAgain(at) => {
                 self.repeats_left -= 1;
                 let packet = self.network[*at].clone();
-                return Some(self.arrive(&packet.is, world));
+                return Some(self.arrive(&packet, world));
             }
             Action::Round => {
                 self.rounds_left -= 1;
-                let batch: Vec<Request> =
-                    self.waiting.drain(..).map(|request| (*request.is).clone()).collect();
+                let batch = std::mem::take(&mut self.waiting);
                 return Some(self.transact(world, Work::Round, &batch));
             }
             Action::Deadlines => {
@@ -103,25 +107,30 @@ impl State {
         Some(Ok(()))
     }
 
-    fn does(&mut self, at: usize, deed: &Deed, world: &mut World) -> Option<()> {
-        let (actor, said) = world.actors.does(&self.actors[at], deed)?;
-        let from = actor.serial;
+    fn does(&mut self, at: usize, deed: &Deed, deed_print: u128, world: &mut World) -> Option<()> {
+        let (actor, said) = world.actors.does(&self.actors[at], deed, deed_print)?;
         self.actors[at] = actor;
-        if let Some(Said { number, endpoint, message }) = said {
-            self.send(Packet::Call { name: CallName { from, number }, holder: 0, endpoint, message });
-        }
+        said.into_iter().for_each(|packet| self.send(packet));
         Some(())
     }
 
-    fn arrive(&mut self, packet: &Packet, world: &mut World) -> Verdict {
-        match packet {
+    fn arrive(&mut self, packet: &Printed<Packet>, world: &mut World) -> Verdict {
+        match &*packet.is {
             Packet::Call { name, endpoint: Endpoint::Sync, message, .. } => {
-                return self.transact(world, Work::Sync, &[(name.clone(), message.clone())]);
+                let request = (name.clone(), Rc::clone(message));
+                return self.transact(
+                    world,
+                    Work::Sync,
+                    &[Printed { is: Rc::new(request), print: packet.print }],
+                );
             }
-            Packet::Call { name, message, .. } => self.admit(name, (name.clone(), Rc::clone(message))),
+            Packet::Call { name, message, .. } => {
+                let request = (name.clone(), Rc::clone(message));
+                self.admit(name, Printed { is: Rc::new(request), print: packet.print });
+            }
             Packet::Answer { name, answer } => {
                 if let Some(at) = self.actors.iter().position(|actor| actor.serial == name.from) {
-                    self.does(at, &Deed::Hear(name.number, answer.clone()), world);
+                    self.does(at, &Deed::Hear(name.number, answer.clone()), packet.print, world);
                 }
             }
             Packet::HangUp { .. } => {}
@@ -130,8 +139,7 @@ impl State {
     }
 
     /// A request waits, and supersedes an older one of its process.
-    fn admit(&mut self, name: &CallName, request: Request) {
-        let request = Printed::new(request);
+    fn admit(&mut self, name: &CallName, request: Printed<Request>) {
         let same = |other: &Printed<Request>| other.is.0.from == name.from;
         let Some(at) = self.waiting.iter().position(same) else { return self.waiting.push(request) };
         let mut refused = name.clone();
@@ -139,7 +147,7 @@ impl State {
             refused = self.waiting.remove(at).is.0.clone();
             self.waiting.push(request);
         }
-        self.send(Packet::Answer { name: refused, answer: Err(Refusal::Superseded) });
+        self.send(Printed::new(Packet::Answer { name: refused, answer: Err(Refusal::Superseded) }));
     }
 
     /// One line for people.

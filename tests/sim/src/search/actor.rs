@@ -3,14 +3,14 @@
 //! A ledger is never copied. A process is done again from its deeds where a new state of it is needed, and each deed in
 //! each state of a process is done once: there are few of those, however many states the world has.
 
-use super::Bounds;
+use super::{Bounds, Printed};
 use crate::plant::Plant;
-use crate::world::network::Refusal;
+use crate::world::network::{CallName, Packet, Refusal};
 use crate::world::process::{Clock, Process};
 use crate::world::transactions::misheard;
 use queue_client::Endpoint;
 use queue_client::ledger::Call;
-use queue_client::wire::{Message, Reply};
+use queue_client::wire::Reply;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -50,16 +50,8 @@ pub(super) struct Actor {
     pub(super) has_more_to_say: bool,
 }
 
-/// What a process said.
-#[derive(Debug, Clone)]
-pub(super) struct Said {
-    pub(super) number: u64,
-    pub(super) endpoint: Endpoint,
-    pub(super) message: Rc<Message>,
-}
-
-/// What became of a deed: nothing, if it went beyond what the process may do.
-type Done = Option<(Rc<Actor>, Option<Said>)>;
+/// What became of a deed, and what was said: nothing, if it went beyond what the process may do.
+type Done = Option<(Rc<Actor>, Option<Printed<Packet>>)>;
 
 /// Everything that was ever done.
 pub(super) struct Actors {
@@ -76,16 +68,16 @@ impl Actors {
         Rc::new(self.actor(&Deeds::new(serial, self.bounds.plant), serial, Vec::new()))
     }
 
-    pub(super) fn does(&mut self, actor: &Rc<Actor>, deed: &Deed) -> Done {
-        let key = (actor.print, super::print(&format!("{deed:?}")));
+    /// `deed_print` tells deeds apart.
+    pub(super) fn does(&mut self, actor: &Rc<Actor>, deed: &Deed, deed_print: u128) -> Done {
+        let key = (actor.print, deed_print);
         if let Some(done) = self.done.get(&key) {
             return done.clone();
         }
         let mut again = self.again(actor);
-        let said = again.does(deed).map(|call| Said {
-            number: call.number,
-            endpoint: call.endpoint,
-            message: Rc::new(call.message),
+        let said = again.does(deed).map(|Call { number, endpoint, message }| {
+            let name = CallName { from: actor.serial, number };
+            Printed::new(Packet::Call { name, holder: 0, endpoint, message: Rc::new(message) })
         });
         let deeds = actor.deeds.iter().chain([deed]).cloned().collect();
         let done = self.within_bounds(&again).then(|| {

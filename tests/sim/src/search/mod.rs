@@ -18,7 +18,9 @@ use crate::plant::Plant;
 use actions::Action;
 use state::{State, World};
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 
 /// How small the world is.
 #[derive(Debug, Clone, Copy)]
@@ -118,6 +120,25 @@ impl Place {
 fn told(path: &[Place]) -> Vec<String> {
     let steps = path.iter().zip(path.iter().skip(1));
     steps.filter_map(|(from, to)| Some(from.state.tells(to.by.as_ref()?))).collect()
+}
+
+/// Something that is shared between states, with its fingerprint.
+#[derive(Debug)]
+struct Printed<T> {
+    is: Rc<T>,
+    print: u128,
+}
+
+impl<T> Clone for Printed<T> {
+    fn clone(&self) -> Self {
+        Self { is: self.is.clone(), print: self.print }
+    }
+}
+
+impl<T: Debug> Printed<T> {
+    fn new(is: T) -> Self {
+        Self { print: print(&format!("{is:?}")), is: Rc::new(is) }
+    }
 }
 
 /// A fingerprint of 128 bits: two hashes of the same, at once.

@@ -2,7 +2,7 @@
 
 use super::actor::{Actor, Actors, Deed};
 use super::store::{Request, Stored, Transactions};
-use super::{Bounds, print};
+use super::{Bounds, Printed, print};
 use crate::audit::{Verdict, violated};
 use crate::store::Limits;
 use crate::world::network::{CallName, Packet};
@@ -43,19 +43,6 @@ impl World {
     }
 }
 
-/// Something under way or waiting, with its fingerprint.
-#[derive(Debug, Clone)]
-pub(super) struct Printed<T> {
-    pub(super) is: Rc<T>,
-    pub(super) print: u128,
-}
-
-impl<T: std::fmt::Debug> Printed<T> {
-    pub(super) fn new(is: T) -> Self {
-        Self { print: print(&format!("{is:?}")), is: Rc::new(is) }
-    }
-}
-
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) actors: Vec<Rc<Actor>>,
@@ -80,13 +67,12 @@ impl State {
         print(&(actors, self.store.print, self.clock, network, waiting, left))
     }
 
-    pub(super) fn send(&mut self, packet: Packet) {
-        let packet = Printed::new(packet);
+    pub(super) fn send(&mut self, packet: Printed<Packet>) {
         let at = self.network.partition_point(|other| other.print < packet.print);
         self.network.insert(at, packet);
     }
 
-    pub(super) fn transact(&mut self, world: &mut World, work: Work, batch: &[Request]) -> Verdict {
+    pub(super) fn transact(&mut self, world: &mut World, work: Work, batch: &[Printed<Request>]) -> Verdict {
         let (store, answers, verdict) = world.transactions.run(&self.store, self.clock, work, batch);
         self.store = store;
         answers.into_iter().for_each(|answer| self.send(answer));
@@ -134,7 +120,8 @@ impl State {
                     queue_client::Endpoint::Request => Work::Round,
                     queue_client::Endpoint::Sync => Work::Sync,
                 };
-                state.transact(world, work, &[(name, Rc::new(call.message))])?;
+                let request = Printed::new((name, Rc::new(call.message)));
+                state.transact(world, work, &[request])?;
                 while let Some(packet) = state.network.pop() {
                     if let Packet::Answer { name, answer } = &*packet.is {
                         deeds.does(&Deed::Hear(name.number, answer.clone()));

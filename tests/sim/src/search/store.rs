@@ -1,5 +1,6 @@
 //! The store in a state, and every transaction that was ever run on one.
 
+use super::Printed;
 use crate::audit::{Verdict, violated};
 use crate::store::{MemoryStore, Rows};
 use crate::world::network::{CallName, Packet};
@@ -20,7 +21,7 @@ pub(super) struct Stored {
 }
 
 /// A commit: the store after it, the answers, and whether the promises hold.
-pub(super) type Committed = (Rc<Stored>, Vec<Packet>, Verdict);
+pub(super) type Committed = (Rc<Stored>, Vec<Printed<Packet>>, Verdict);
 
 /// Every transaction that was ever run.
 pub(super) struct Transactions {
@@ -53,8 +54,9 @@ impl Transactions {
     }
 
     /// One transaction from its first read to its answers.
-    pub(super) fn run(&mut self, on: &Stored, now: i64, work: Work, batch: &[Request]) -> Committed {
-        let key = (on.print, super::print(&format!("{now} {work:?} {batch:?}")));
+    pub(super) fn run(&mut self, on: &Stored, now: i64, work: Work, batch: &[Printed<Request>]) -> Committed {
+        let calls: Vec<_> = batch.iter().map(|request| request.print).collect();
+        let key = (on.print, super::print(&(now, work == Work::Sync, calls)));
         if let Some(done) = self.done.get(&key) {
             return done.clone();
         }
@@ -73,9 +75,9 @@ impl Transactions {
         store: &mut MemoryStore,
         now: DbTime,
         work: Work,
-        batch: &[Request],
-    ) -> (Vec<Packet>, Verdict) {
-        let calls: Vec<_> = batch.iter().map(|(_, message)| translate::call(message, 0)).collect();
+        batch: &[Printed<Request>],
+    ) -> (Vec<Printed<Packet>>, Verdict) {
+        let calls: Vec<_> = batch.iter().map(|request| translate::call(&request.is.1, 0)).collect();
         let transaction = store.begin(&self.key, work, &calls, now);
         let plan = match work {
             Work::Round => round(&transaction.state, &calls),
@@ -90,9 +92,9 @@ impl Transactions {
         } else if let Some(difference) = store.verify(&self.key).first() {
             verdict = violated("P3", difference.to_string());
         }
-        let answers = batch.iter().zip(plan.answers).map(|((name, _), outcome)| {
+        let answers = batch.iter().zip(plan.answers).map(|(request, outcome)| {
             let answer = translate::answer(outcome, plan.now, 0);
-            Packet::Answer { name: name.clone(), answer: answer.map(Rc::new) }
+            Printed::new(Packet::Answer { name: request.is.0.clone(), answer: answer.map(Rc::new) })
         });
         (answers.collect(), verdict)
     }
