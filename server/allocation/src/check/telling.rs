@@ -3,8 +3,8 @@
 use super::{Case, Violation, Work, violated};
 use crate::answers::{Answer, Outcome, Verdict, VerdictStatus};
 use crate::blocked::{Lacking, Reason};
-use crate::call::{Call, Demand};
-use crate::names::{BlockId, Permits};
+use crate::call::Call;
+use crate::names::{BlockId, Group, Permits};
 use crate::state::{Block, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +18,12 @@ pub(super) fn every_demand_is_explained(case: &Case) -> Result<(), Violation> {
     }
     for (call, outcome) in case.calls.iter().zip(&case.plan.answers) {
         let Outcome::Answered(answer) = outcome else { continue };
+        let on_their_way = on_their_way(case, call);
+        let lacking: BTreeMap<_, _> =
+            answer.blocked.iter().map(|lacks| (&lacks.group, lacks.count)).collect();
         for demand in &call.demand {
-            let covered = covered(case, call, demand);
-            let blocked =
-                answer.blocked.iter().find(|lacks| lacks.group == demand.group).map_or(0, |b| b.count);
+            let covered = on_their_way.get(&demand.group).copied().unwrap_or(0);
+            let blocked = lacking.get(&demand.group).copied().unwrap_or(0);
             if covered + blocked < demand.count || (blocked > 0 && covered + blocked != demand.count) {
                 return violated(
                     "P6",
@@ -91,18 +93,14 @@ pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Permits that this call's reply delivers for the demand, and were not reported in it.
-fn covered(case: &Case, call: &Call, demand: &Demand) -> Permits {
-    let known: BTreeSet<_> = call.grants.iter().map(|report| report.id.clone()).collect();
-    let unheard = |block: &&Block| {
-        block.client == call.client
-            && block.group == demand.group
-            && block.id.round > call.seen
-            && !known.contains(&block.id.to_string())
-    };
-    let kept = case.before.blocks.values().filter_map(|block| case.after(block)).filter(unheard);
-    kept.map(|block| block.permits).sum::<Permits>()
-        + case.made().filter(unheard).map(|block| block.permits).sum::<Permits>()
+/// Permits that this call's reply delivers, and that were not reported in it.
+fn on_their_way<'a>(case: &Case<'a>, call: &Call) -> BTreeMap<&'a Group, Permits> {
+    let reported: BTreeSet<_> = call.grants.iter().filter_map(|report| BlockId::parse(&report.id)).collect();
+    let mut permits = BTreeMap::<_, Permits>::new();
+    for block in case.unheard(call).filter(|block| !reported.contains(&block.id)) {
+        *permits.entry(&block.group).or_default() += block.permits;
+    }
+    permits
 }
 
 /// Each reported block has one verdict, each unheard one is delivered, and all say what the rows say.
@@ -123,11 +121,7 @@ pub(super) fn every_verdict_is_what_is_written(case: &Case) -> Result<(), Violat
 }
 
 fn delivered(case: &Case, call: &Call, told: &BTreeSet<&str>) -> Result<(), Violation> {
-    let unheard = |block: &&Block| block.client == call.client && block.id.round > call.seen;
-    let kept = case.before.blocks.values().filter_map(|block| case.after(block));
-    let missing =
-        kept.chain(case.made()).filter(unheard).find(|block| !told.contains(block.id.to_string().as_str()));
-    match missing {
+    match case.unheard(call).find(|block| !told.contains(block.id.to_string().as_str())) {
         Some(block) => violated("P4", format!("the reply does not deliver {block:?}")),
         None => Ok(()),
     }
