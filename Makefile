@@ -27,8 +27,10 @@ lint: ## clippy, warnings are errors
 deny: ## licences, bans and sources of the dependencies
 	scripts/cargo-deny --locked check bans licenses sources
 
-soak: postgresql ## the property tests a hundred times as long, random worlds for half an hour
-	PROPTEST_CASES=25600 WORLD_SECONDS=1800 $(CARGO) test --workspace --release --no-fail-fast
+soak: postgresql ## the property tests a hundred times as long, random worlds for half an hour, all ways through small ones
+	PROPTEST_CASES=25600 WORLD_SECONDS=1800 SIM_STEPS=10000000 $(CARGO) test --workspace --release --no-fail-fast
+	$(CARGO) run --release --package pgsemaphore-sim --bin simulate -- 50000000 1000000
+	$(CARGO) run --release --package pgsemaphore-sim --bin search
 
 # The server binaries that tests and the demo start; installed where they are missing.
 postgresql:
