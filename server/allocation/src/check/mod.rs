@@ -47,6 +47,7 @@ pub fn check(work: Work, before: &State, calls: &[Call], plan: &Plan) -> Result<
     finding::what_is_due_came_back(&case)?;
     finding::what_will_be_due_is_found(&case)?;
     finding::batches_count_their_grants(&case)?;
+    finding::silent_leases_are_retired(&case)?;
     telling::every_demand_is_explained(&case)?;
     telling::reasons_are_true(&case)?;
     telling::what_is_blocked_is_kept(&case)?;

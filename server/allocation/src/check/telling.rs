@@ -1,11 +1,12 @@
 //! What calls are told is what is written.
 
+use super::accounting::counts;
 use super::{Case, Violation, Work, violated};
 use crate::answers::{Answer, Outcome, Verdict, VerdictStatus};
 use crate::blocked::{Lacking, Reason};
 use crate::call::{Call, Demand};
 use crate::names::{BlockId, Permits};
-use crate::state::{Block, Kind};
+use crate::state::{Block, Kind, Provisioning, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Demand that gets nothing is blocked, with its exact count.
@@ -56,12 +57,18 @@ fn is_used_up(case: &Case, lacks: &Lacking) -> bool {
     let before = case.before.groups.get(&lacks.group);
     let ceiling = before.and_then(|usage| usage.limit);
     let group = case.plan.groups.get(&lacks.group).or(before).map_or(0, |usage| usage.grants + usage.leases);
-    let total = case.plan.semaphore.grants + case.plan.semaphore.leases;
+    let usage = &case.plan.semaphore;
+    let total = usage.grants + usage.leases + charged(case);
+    let of_grants = |limit: Permits| match case.before.policy.as_ref().map(|policy| policy.provisioning) {
+        Some(Provisioning::Over { .. }) => usage.grants >= limit,
+        Some(Provisioning::Under { reserve }) => usage.grants >= limit - reserve.clamp(0, (limit - 1).max(0)),
+        _ => false,
+    };
     lacks.count > 0
         && match lacks.reason {
             Reason::LimitResolutionError => limit.is_none(),
             Reason::GroupLimit => ceiling.is_some_and(|ceiling| group >= ceiling),
-            Reason::Limit => limit.is_some_and(|limit| total >= limit),
+            Reason::Limit => limit.is_some_and(|limit| total >= limit || of_grants(limit)),
         }
 }
 
@@ -88,16 +95,33 @@ pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
 
 /// Permits that this call's reply delivers for the demand, and were not reported in it.
 fn covered(case: &Case, call: &Call, demand: &Demand) -> Permits {
-    let known: BTreeSet<_> = call.grants.iter().map(|report| report.id.clone()).collect();
+    let known: BTreeSet<_> = reported(call).map(str::to_owned).collect();
     let unheard = |block: &&Block| {
         block.client == call.client
             && block.group == demand.group
             && block.id.round > call.seen
             && !known.contains(&block.id.to_string())
     };
-    let kept = case.before.blocks.values().filter_map(|block| case.after(block)).filter(unheard);
-    kept.map(|block| block.permits).sum::<Permits>()
-        + case.made().filter(unheard).map(|block| block.permits).sum::<Permits>()
+    let permits = |block: &Block| match (block.kind, block.stopped) {
+        (Kind::Grant, _) => block.permits,
+        (Kind::Lease, true) => 0,
+        (Kind::Lease, false) => block.permits - block.used,
+    };
+    let kept = case.before.blocks.values().filter_map(|block| case.after(block));
+    kept.chain(case.made()).filter(unheard).map(permits).sum()
+}
+
+/// The most that leases which the round did not find can have been charged.
+fn charged(case: &Case) -> Permits {
+    let per_lease = case.before.policy.as_ref().map_or(0, |policy| policy.permits_per_lease);
+    let exists = |id: &str| {
+        BlockId::parse(id).is_some_and(|id| case.before.blocks.get(&id.slot).is_some_and(|b| b.id == id))
+    };
+    let charge = |call: &Call| {
+        let unknown = call.leases.iter().filter(|report| !exists(&report.id));
+        unknown.map(|report| report.drawn).sum::<Permits>().min(per_lease)
+    };
+    case.calls.iter().map(charge).sum()
 }
 
 /// Each reported block has one verdict, each unheard one is delivered, and all say what the rows say.
@@ -108,13 +132,18 @@ pub(super) fn every_verdict_is_what_is_written(case: &Case) -> Result<(), Violat
         if told.len() != answer.verdicts.len() {
             return violated("P7", "a block appears twice in one reply");
         }
-        if let Some(report) = call.grants.iter().find(|report| !told.contains(report.id.as_str())) {
-            return violated("P7", format!("no verdict for {report:?}"));
+        if let Some(id) = reported(call).find(|id| !told.contains(id)) {
+            return violated("P7", format!("no verdict for {id:?}"));
         }
         delivered(case, call, &told)?;
         check_answer(case, call, answer)?;
     }
     Ok(())
+}
+
+fn reported(call: &Call) -> impl Iterator<Item = &str> {
+    let grants = call.grants.iter().map(|report| report.id.as_str());
+    grants.chain(call.leases.iter().map(|report| report.id.as_str()))
 }
 
 fn delivered(case: &Case, call: &Call, told: &BTreeSet<&str>) -> Result<(), Violation> {
@@ -147,9 +176,14 @@ fn is_true(case: &Case, call: &Call, verdict: &Verdict) -> bool {
     match (verdict.status, &verdict.block) {
         (VerdictStatus::Open(status), Some(block)) => after == Some(block) && status == block.status,
         (VerdictStatus::Settled, Some(block)) => {
-            before.is_some() && after.is_none() && own(&block) && block.permits == block.released
+            before.is_some() && after.is_none() && own(&block) && counts(block) == 0
         }
-        (VerdictStatus::NotFound, None) => after.is_none_or(|block| block.kind == Kind::Lease),
+        (VerdictStatus::NotFound, None) => {
+            verdict.kind == Kind::Grant && after.is_none_or(|block| block.kind == Kind::Lease)
+        }
+        (VerdictStatus::Settled | VerdictStatus::Open(Status::Retired), None) => {
+            verdict.kind == Kind::Lease && after.is_none_or(|block| block.kind == Kind::Grant)
+        }
         _ => false,
     }
 }
