@@ -95,9 +95,9 @@ COMMENT ON COLUMN pgsemaphore.usage.contended IS 'Some client''s demand lacks pe
 COMMENT ON COLUMN pgsemaphore.usage.round IS 'Number of the latest round, 0 before the first.';
 
 CREATE VIEW pgsemaphore.blocked AS
-SELECT c.key, c.client_id, b."group" AS grp, b.count, b.reason, b.since
+SELECT c.key, c.client_id, b."group" AS grp, b.count, b.reason, to_timestamp(b.since / 1e6) AS since
 FROM pgsemaphore_data.clients AS c
-CROSS JOIN LATERAL jsonb_to_recordset(c.blocked) AS b("group" text, count bigint, reason text, since timestamptz)
+CROSS JOIN LATERAL jsonb_to_recordset(c.blocked) AS b("group" text, count bigint, reason text, since bigint)
 WHERE c.blocked_at > now() - interval '75 seconds';
 COMMENT ON VIEW pgsemaphore.blocked IS 'Demand that stays queued, one row a client and group, and why. A row that no round renews is gone after 75 s.';
 COMMENT ON COLUMN pgsemaphore.blocked.count IS 'Items that lack a permit.';

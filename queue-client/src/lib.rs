@@ -23,27 +23,26 @@
 //! # Example
 //!
 //! ```no_run
-//! # async fn run_job() {}
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use queue_client::QueueClient;
 //!
-//! let client = QueueClient::builder()
-//!     .url("http://holder-1:7070")
-//!     .url("http://holder-2:7070")
-//!     .build()?;
-//! let account = client.semaphore("account:42");
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let client = QueueClient::builder().url("http://127.0.0.1:7432").build()?;
+//!     let account = client.semaphore("account:42");
 //!
-//! for _ in 0..1000 {
-//!     let permit = account.acquire("nightly").await?; // waits while 42's budget is in use
-//!     tokio::spawn(async move {
-//!         run_job().await;
-//!         drop(permit); // released
-//!     });
+//!     for job in 0..20 {
+//!         let permit = account.acquire("nightly").await?; // waits while the budget is in use
+//!         tokio::spawn(async move {
+//!             run(job).await;
+//!             drop(permit); // released
+//!         });
+//!     }
+//!
+//!     client.drain().await?; // waits for what runs, gives everything back
+//!     Ok(())
 //! }
 //!
-//! client.drain().await?; // waits for what runs, gives everything back
-//! # Ok(())
-//! # }
+//! async fn run(_job: u32) { /* call the provider */ }
 //! ```
 //!
 //! # How it works
@@ -69,3 +68,8 @@ pub use error::{AcquireError, BuildError, DrainError};
 pub use http::HttpTransport;
 pub use queue_wire as wire;
 pub use transport::{CallError, Calling, Endpoint, Transport};
+
+/// The example in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

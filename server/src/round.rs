@@ -200,10 +200,11 @@ fn without_row(taken: &Taken, work: Work, calls: &[Call]) -> Attempted {
     Attempted::Done(turn(taken, &nothing, TurnResult::Outcomes(outcomes), Stirred::nobody()))
 }
 
-/// How long until a round may start, where that is in the future.
+/// How long until a round may start, where that is in the future. A last round that the clock has not reached yet was
+/// before the clock was set back, and holds up nothing.
 fn too_early(taken: &Taken, semaphore: &Semaphore, work: Work, period: Duration) -> Option<Duration> {
     let last = semaphore.last_round_at.filter(|_| work == Work::Round && taken.policy.is_some())?;
-    let since = u64::try_from(taken.now - last).unwrap_or(0);
+    let since = u64::try_from(taken.now - last).ok()?;
     period.checked_sub(Duration::from_micros(since)).filter(|remaining| !remaining.is_zero())
 }
 

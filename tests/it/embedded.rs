@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use pgsemaphore::embedded::{Embedded, EmbeddedError, Options, StopMode};
+use pgsemaphore_tests::{Serve, until};
 use sqlx::{Connection as _, PgConnection};
 
 async fn connect(url: &str) -> PgConnection {
@@ -151,4 +152,30 @@ fn a_parent_that_blocks_user_postgres_is_named() {
 
 fn real(path: &Path) -> std::path::PathBuf {
     path.canonicalize().expect("an existing folder")
+}
+
+#[tokio::test]
+async fn a_killed_holder_leaves_no_cluster_running_and_the_next_one_finds_its_data() {
+    let parent = open_folder();
+    let folder = parent.path().join("cluster");
+    let options = ["--embedded", folder.to_str().expect("a path of UTF-8")];
+    let mut holder = Serve::with_options(&options).await;
+    let pid_file = folder.join("data/postmaster.pid");
+    let port =
+        std::fs::read_to_string(&pid_file).expect("a running server").lines().nth(3).map(str::to_owned);
+    let password = std::fs::read_to_string(folder.join("password")).expect("a password");
+    let url = format!("postgres://postgres:{password}@127.0.0.1:{}/postgres", port.expect("a port"));
+    write_seven(&url).await;
+    holder.kill();
+    holder.wait().await;
+    until("the guard has stopped PostgreSQL", async || !pid_file.exists()).await;
+    PgConnection::connect(&url).await.expect_err("nobody listens");
+
+    let mut holder = Serve::with_options(&options).await;
+    holder.terminate();
+    assert_eq!(holder.code().await, 0);
+    assert!(!pid_file.exists(), "stopped by the holder itself");
+
+    let cluster = Embedded::start(&Options::in_folder(&folder)).expect("starts");
+    assert_eq!(number(&cluster.url(), "select value from kept").await, 7);
 }

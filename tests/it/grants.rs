@@ -81,3 +81,20 @@ async fn without_a_policy_nothing_is_written() {
         .expect("a count");
     assert_eq!(rows, 0);
 }
+
+#[tokio::test]
+async fn a_clock_that_was_set_back_holds_up_no_round() {
+    let db = Db::new().await;
+    let holder = InProcess::start(db.url()).await;
+    let mut policy = fast();
+    policy["round_period_ms"] = json!(3_600_000);
+    holder.policy("k", policy).await;
+    holder.request("k", message("a", wants(1))).await;
+    sqlx::raw_sql("UPDATE pgsemaphore_data.semaphores SET last_round_at = now() + interval '1 hour'")
+        .execute(db.pool())
+        .await
+        .expect("the last round is in the future");
+    let other = InProcess::start(db.url()).await;
+    let (status, reply) = other.request("k", message("b", wants(1))).await;
+    assert_eq!((status, &reply["grants"][0]["permits"]), (200, &json!(1)));
+}

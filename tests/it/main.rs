@@ -1,5 +1,7 @@
 //! End-to-end tests, against real PostgreSQL clusters and the real binary.
 
+mod command_line;
+mod demo;
 mod embedded;
 mod grants;
 mod input;

@@ -60,7 +60,11 @@ impl InProcess {
     /// Usage of `key`, as the HTTP interface says it.
     pub async fn usage(&self, key: &str) -> Value {
         let response = self.client.get(format!("{}/v1/semaphores/{}", self.url, encode(key))).send().await;
-        response.expect("an answer").json().await.expect("JSON")
+        let response = response.expect("an answer");
+        let status = response.status();
+        let body = response.json().await.expect("JSON");
+        assert_eq!(status, 200, "{body}");
+        body
     }
 
     /// Sends a body; gives the status and the body of the answer.

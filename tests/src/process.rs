@@ -3,13 +3,18 @@
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::task::JoinHandle;
 
-use crate::until::{until, within_reason};
+use crate::until::until;
+
+/// The hang guard of a whole run: the demo is the longest.
+const LONGEST_RUN: Duration = Duration::from_secs(600);
 
 /// The lines a process has written so far.
 type Lines = Arc<Mutex<Vec<String>>>;
@@ -20,8 +25,11 @@ type Lines = Arc<Mutex<Vec<String>>>;
 pub struct Process {
     child: Child,
     pid: Pid,
+    /// Closes when this process is gone, however it went; `serve --end-with-stdin` ends then.
+    _stdin: ChildStdin,
     stdout: Lines,
     stderr: Lines,
+    readers: [JoinHandle<()>; 2],
 }
 
 impl Process {
@@ -41,7 +49,7 @@ impl Process {
         }
         let mut child = command
             .args(arguments)
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -49,9 +57,21 @@ impl Process {
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", binary.display()));
         let pid =
             child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw).expect("a running child");
-        let stdout = collect(child.stdout.take().expect("a piped stdout"));
-        let stderr = collect(child.stderr.take().expect("a piped stderr"));
-        Self { child, pid, stdout, stderr }
+        let stdin = child.stdin.take().expect("a piped stdin");
+        let (stdout, reader) = collect(child.stdout.take().expect("a piped stdout"));
+        let (stderr, other_reader) = collect(child.stderr.take().expect("a piped stderr"));
+        let readers = [reader, other_reader];
+        Self { child, pid, _stdin: stdin, stdout, stderr, readers }
+    }
+
+    /// Runs `pgsemaphore` with these arguments to its end: exit code, standard output, standard error.
+    pub async fn run<I: AsRef<std::ffi::OsStr>>(
+        arguments: impl IntoIterator<Item = I>,
+    ) -> (i32, String, String) {
+        let mut process = Self::start(arguments);
+        let code = process.code().await;
+        until("its output is read", async || process.readers.iter().all(JoinHandle::is_finished)).await;
+        (code, process.stdout(), process.stderr())
     }
 
     /// The process id.
@@ -82,6 +102,11 @@ impl Process {
         self.signal(Signal::SIGTERM);
     }
 
+    /// Ctrl-C: SIGINT.
+    pub fn interrupt(&self) {
+        self.signal(Signal::SIGINT);
+    }
+
     /// Stops its clock, so to say: SIGSTOP.
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
@@ -94,7 +119,8 @@ impl Process {
 
     /// Waits until it has ended.
     pub async fn wait(&mut self) -> ExitStatus {
-        within_reason("the process ends", self.child.wait()).await.expect("the child's status")
+        let ended = tokio::time::timeout(LONGEST_RUN, self.child.wait()).await;
+        ended.unwrap_or_else(|_| panic!("{} does not end", self.pid)).expect("the child's status")
     }
 
     /// Waits until it has ended, and returns the exit code, which it must have.
@@ -131,12 +157,17 @@ impl Serve {
     }
 
     /// As [`Serve::start`], with more options of `serve`.
+    pub async fn start_with(database_url: &str, options: &[&str]) -> Self {
+        Self::with_options(&[&["--database-url", database_url], options].concat()).await
+    }
+
+    /// A holder with these options of `serve`; it listens on a free port unless they say otherwise.
     ///
     /// # Panics
     ///
     /// When it ends before it listens.
-    pub async fn start_with(database_url: &str, options: &[&str]) -> Self {
-        let mut arguments = vec!["serve", "--database-url", database_url];
+    pub async fn with_options(options: &[&str]) -> Self {
+        let mut arguments = vec!["serve", "--end-with-stdin"];
         if !options.contains(&"--listen") {
             arguments.extend(["--listen", "127.0.0.1:0"]);
         }
@@ -185,16 +216,16 @@ fn binary() -> PathBuf {
     binary
 }
 
-fn collect(stream: impl AsyncRead + Unpin + Send + 'static) -> Lines {
+fn collect(stream: impl AsyncRead + Unpin + Send + 'static) -> (Lines, JoinHandle<()>) {
     let lines = Lines::default();
     let sink = Arc::clone(&lines);
-    tokio::spawn(async move {
+    let reader = tokio::spawn(async move {
         let mut reader = BufReader::new(stream).lines();
         while let Ok(Some(line)) = reader.next_line().await {
             sink.lock().expect("no panic while locked").push(line);
         }
     });
-    lines
+    (lines, reader)
 }
 
 fn joined(lines: &Lines) -> String {

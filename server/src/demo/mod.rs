@@ -41,8 +41,8 @@ const SLOTS: usize = 3;
 
 const DATABASE_VARIABLE: &str = "PGSEMAPHORE_DATABASE_URL";
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A guard against hanging; it takes a quarter of this.
-const TIME_LIMIT: Duration = Duration::from_secs(120);
+/// A guard against hanging, more than ten times what it takes.
+const TIME_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs the demo and prints what came of it.
 pub(crate) async fn run() -> Result<(), DemoError> {
