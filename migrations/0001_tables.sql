@@ -121,6 +121,7 @@ CREATE TABLE pgsemaphore_data.slots (
     stopped boolean NOT NULL DEFAULT false,
     ttl_ms bigint NOT NULL DEFAULT 0,
     reported_at timestamptz,
+    counted integer GENERATED ALWAYS AS (CASE WHEN stopped THEN used ELSE permits END - released) STORED,
     PRIMARY KEY (key, slot),
     CONSTRAINT slots_kind_is_known CHECK (kind IN ('grant', 'lease')),
     CONSTRAINT slots_status_is_known CHECK (status IN ('active', 'expired', 'retired')),
@@ -135,6 +136,7 @@ COMMENT ON COLUMN pgsemaphore_data.slots.deadline IS 'Claim deadline of a grant.
 COMMENT ON COLUMN pgsemaphore_data.slots.stopped IS 'The client draws nothing more from the lease: only what it drew counts.';
 COMMENT ON COLUMN pgsemaphore_data.slots.ttl_ms IS 'A lease unreported for this long is retired, ms.';
 COMMENT ON COLUMN pgsemaphore_data.slots.reported_at IS 'Last report of a lease, or its making.';
+COMMENT ON COLUMN pgsemaphore_data.slots.counted IS 'What of the block counts against the budget: a lease counts whole until its client stopped it.';
 COMMENT ON COLUMN pgsemaphore_data.slots.batch IS 'Row n of table pending while the grant has unclaimed permits.';
 
 CREATE TABLE pgsemaphore_data.pending (

@@ -79,7 +79,8 @@ fn group(block: &Block) -> String {
 
 fn grant(verdict: Verdict, left: &Left) -> GrantVerdict {
     let block = verdict.block.as_ref();
-    let claim_within = |grant: &Block| if grant.unclaimed() > 0 { millis(left.until(grant.deadline)) } else { 0 };
+    let claim_within =
+        |grant: &Block| if grant.unclaimed() > 0 { millis(left.until(grant.deadline)) } else { 0 };
     GrantVerdict {
         id: verdict.id,
         status: status(verdict.status),
@@ -94,7 +95,9 @@ fn grant(verdict: Verdict, left: &Left) -> GrantVerdict {
 
 fn lease(verdict: Verdict, left: &Left) -> LeaseVerdict {
     let block = verdict.block.as_ref();
-    let ttl = |lease: &Block| if lease.is_live_lease() { millis(left.until(lease.reported_at + lease.ttl)) } else { 0 };
+    let ttl = |lease: &Block| {
+        if lease.is_live_lease() { millis(left.until(lease.reported_at + lease.ttl)) } else { 0 }
+    };
     LeaseVerdict {
         id: verdict.id,
         status: status(verdict.status),

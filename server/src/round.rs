@@ -5,8 +5,8 @@
 
 use crate::store::{self, Attempt, Body, Loaded, Missing, Prepared, Step, Store, StoreError, Taken, Timing};
 use pgsemaphore_allocation::{
-    Call, ClientId, DbTime, Demand, GrantReport, LeaseReport, Outcome, Plan, Refused, Semaphore, SemaphoreKey, State,
-    Work, check, round, sync, timer,
+    Call, ClientId, DbTime, Demand, GrantReport, LeaseReport, Outcome, Plan, Refused, Semaphore,
+    SemaphoreKey, State, Work, check, round, sync, timer,
 };
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -171,7 +171,11 @@ impl Body for Transaction<'_> {
         }
         let stirred = Stirred::by(&state, &plan);
         let turn = turn(&taken, &plan.semaphore, TurnResult::Outcomes(plan.answers), stirred);
-        Ok(if only_looks { Step::RollBack(Attempted::Done(turn)) } else { Step::Commit(Attempted::Done(turn)) })
+        Ok(if only_looks {
+            Step::RollBack(Attempted::Done(turn))
+        } else {
+            Step::Commit(Attempted::Done(turn))
+        })
     }
 }
 

@@ -6,6 +6,7 @@ mod embedded;
 mod grants;
 mod input;
 mod kit;
+mod leases;
 mod policies;
 mod schema;
 mod storage;

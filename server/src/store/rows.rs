@@ -2,8 +2,8 @@
 
 use super::StoreError;
 use pgsemaphore_allocation::{
-    Batch, Block, BlockId, BlockedEntry, Client, ClientId, DbTime, Extra, Group, Kind, Lacking, Policy, Provisioning,
-    Reason, Semaphore, Status,
+    Batch, Block, BlockId, BlockedEntry, Client, ClientId, DbTime, Extra, Group, Kind, Lacking, Policy,
+    Provisioning, Reason, Semaphore, Status,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;

@@ -42,7 +42,8 @@ impl Reader<'_> {
     pub(super) async fn read_contended(&mut self) -> Result<(), StoreError> {
         let state = &mut self.state;
         let counts = |until: &DbTime| *until > state.now;
-        let groups = state.groups.iter().filter_map(|(group, usage)| Some((group.clone(), usage.contended_until?)));
+        let groups =
+            state.groups.iter().filter_map(|(group, usage)| Some((group.clone(), usage.contended_until?)));
         let marks = Contended {
             key: state.semaphore.contended_until.filter(counts),
             groups: groups.filter(|(_, until)| counts(until)).collect(),

@@ -33,7 +33,8 @@ impl Reader<'_> {
         let rows: Vec<GroupRow> = query.fetch_all(&mut *self.attempt.tx).await?;
         self.missing.groups.clear();
         for row in rows {
-            let (Some(grants), Some(leases), Some(live_leases)) = (row.grants, row.leases, row.live_leases) else {
+            let (Some(grants), Some(leases), Some(live_leases)) = (row.grants, row.leases, row.live_leases)
+            else {
                 self.missing.groups.push(row.grp);
                 continue;
             };

@@ -8,7 +8,9 @@ mod room;
 use super::rows::{KeyRow, db_time};
 use super::transaction::Attempt;
 use super::{StoreError, Timing, millis};
-use pgsemaphore_allocation::{Call, DbTime, Policy, Semaphore, SemaphoreKey, Slot, State, Work, must_read_leases};
+use pgsemaphore_allocation::{
+    Call, DbTime, Policy, Semaphore, SemaphoreKey, Slot, State, Work, must_read_leases,
+};
 use std::time::Instant;
 
 /// The key's row and policy, held for this transaction.

@@ -13,8 +13,10 @@ const GROW: (i32, i32) = (16, 4096);
 impl Reader<'_> {
     /// Finds rows for a grant and a lease per demand, and for their batch.
     pub(super) async fn find_room(&mut self, batch_cap: i32) -> Result<(), StoreError> {
-        let demands = self.calls.iter().flat_map(|call| &call.demand).filter(|demand| demand.count > 0).count();
-        let leases = self.state.policy.as_ref().is_some_and(|policy| policy.provisioning != Provisioning::None);
+        let demands =
+            self.calls.iter().flat_map(|call| &call.demand).filter(|demand| demand.count > 0).count();
+        let leases =
+            self.state.policy.as_ref().is_some_and(|policy| policy.provisioning != Provisioning::None);
         let wanted = if leases { demands * 2 } else { demands };
         if wanted > self.state.semaphore.available_slots() && self.state.semaphore.unlisted_slots > 0 {
             self.refill(wanted).await?;
