@@ -19,8 +19,8 @@ impl Fnv {
     }
 }
 
-/// Id and status of a block.
-pub(crate) fn of_block(block: &Block) -> u64 {
+/// The fingerprint of a block: of its id and status.
+pub fn of_block(block: &Block) -> u64 {
     let status = match block.status {
         Status::Active => b'a',
         Status::Expired => b'e',

@@ -33,6 +33,7 @@ pub use answers::{Answer, Outcome, Refused, Verdict, VerdictStatus};
 pub use blocked::{BLOCKED_LIFETIME, BlockedEntry, Lacking, Reason};
 pub use call::{Call, Demand, GrantReport, LeaseReport};
 pub use check::{Violation, check};
+pub use fingerprint::of_block as block_fingerprint;
 pub use names::{BlockId, ClientId, DbTime, Group, Micros, Permits, SemaphoreKey, Slot};
 pub use plan::{PendingWrite, Plan, Work};
 pub use retire::must_read_leases;

@@ -6,6 +6,7 @@
 mod parse;
 mod render;
 mod run;
+mod setting;
 mod words;
 
 use std::fs;
