@@ -5,10 +5,10 @@ use crate::budget::{self, Usage};
 use crate::call::Call;
 use crate::draft::Draft;
 use crate::grants::Entry;
-use crate::names::{BlockId, Group, Permits, Slot};
+use crate::names::{BlockId, ClientId, Group, Permits, Slot};
 use crate::state::{Block, Kind, Policy, Provisioning, Status};
 use crate::undelivered::Owned;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Shares what is left among the candidates, oldest demand first, and takes it off what they lack.
 pub(crate) fn allocate(
@@ -22,9 +22,15 @@ pub(crate) fn allocate(
     if policy.provisioning == Provisioning::None {
         return;
     }
+    let mut asking = BTreeMap::<_, Vec<usize>>::new();
+    for entry in entries {
+        asking.entry(owner(calls, entry)).or_default().push(entry.call);
+    }
+    let mut owners = BTreeSet::new();
     let candidates: Vec<&Entry> = entries
         .iter()
         .filter(|entry| is_candidate(draft, policy, &calls[entry.call], entry, owned))
+        .filter(|entry| owners.insert(owner(calls, entry)))
         .collect();
     for (at, entry) in candidates.iter().enumerate() {
         let Some(left) = budget::for_leases(policy, Usage::new(&draft.semaphore, draft.charged)) else {
@@ -41,8 +47,15 @@ pub(crate) fn allocate(
         let lease = new_lease(draft, policy, slot, &calls[entry.call], group, permits);
         owned.add(&lease);
         draft.insert(lease);
-        take_off(lacking, entry, permits);
+        for call in &asking[&owner(calls, entry)] {
+            take_off(lacking, *call, group, permits);
+        }
     }
+}
+
+/// Whose demand it is, and in which group: two calls of one client count as one candidate.
+fn owner<'a>(calls: &'a [Call], entry: &Entry<'a>) -> (&'a ClientId, &'a Group) {
+    (&calls[entry.call].client, &entry.demand.group)
 }
 
 /// Demand of a client that can hold leases, in a group that may have them, without undrawn permits in a live one.
@@ -59,9 +72,9 @@ fn ceiling_left(draft: &Draft, group: &Group) -> Permits {
     usage.limit.map_or(Permits::MAX, |limit| limit - usage.grants - usage.leases)
 }
 
-fn take_off(lacking: &mut BTreeMap<usize, Vec<Lacking>>, entry: &Entry, permits: Permits) {
-    let Some(entries) = lacking.get_mut(&entry.call) else { return };
-    for lacks in entries.iter_mut().filter(|lacks| lacks.group == entry.demand.group) {
+fn take_off(lacking: &mut BTreeMap<usize, Vec<Lacking>>, call: usize, group: &Group, permits: Permits) {
+    let Some(entries) = lacking.get_mut(&call) else { return };
+    for lacks in entries.iter_mut().filter(|lacks| lacks.group == *group) {
         lacks.count -= permits.min(lacks.count);
     }
     entries.retain(|lacks| lacks.count > 0);
