@@ -42,13 +42,15 @@ impl Owned {
         slots.filter_map(|slot| draft.blocks.get(slot))
     }
 
-    /// Permits on their way to the call's client, which cover demand: this round's replies deliver them again.
+    /// Permits on their way to the call's client, which cover demand: this round's replies deliver them again. Those of
+    /// a retired lease are not drawn any more, so they cover nothing.
     pub(crate) fn undelivered(&self, draft: &Draft, call: &Call, at: usize, group: &Group) -> Permits {
         self.blocks(draft, call, group)
             .filter(|block| block.id.round > call.seen && !self.reported[at].contains(&block.id))
             .map(|block| match block.kind {
                 Kind::Grant => block.permits,
-                Kind::Lease => block.undrawn(),
+                Kind::Lease if block.is_live_lease() => block.undrawn(),
+                Kind::Lease => 0,
             })
             .sum()
     }

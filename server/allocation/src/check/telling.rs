@@ -102,10 +102,10 @@ fn covered(case: &Case, call: &Call, demand: &Demand) -> Permits {
             && block.id.round > call.seen
             && !known.contains(&block.id.to_string())
     };
-    let permits = |block: &Block| match (block.kind, block.stopped) {
+    let permits = |block: &Block| match (block.kind, block.status) {
         (Kind::Grant, _) => block.permits,
-        (Kind::Lease, true) => 0,
-        (Kind::Lease, false) => block.permits - block.used,
+        (Kind::Lease, Status::Active) => block.permits - block.used,
+        (Kind::Lease, _) => 0,
     };
     let kept = case.before.blocks.values().filter_map(|block| case.after(block));
     kept.chain(case.made()).filter(unheard).map(permits).sum()
