@@ -52,7 +52,8 @@ pub(crate) fn retire(draft: &mut Draft, state: &State, work: Work) {
         policy.provisioning == Provisioning::None || excluded
     });
     retire_over_ceilings(draft);
-    if let Some(left) = budget::for_leases(policy, Usage::new(&draft.semaphore, draft.charged)) {
+    // What is charged to this round alone retires nothing: it is gone with the next one.
+    if let Some(left) = budget::for_leases(policy, Usage::new(&draft.semaphore, 0)) {
         retire_newest(draft, -left, |_| true);
     }
     draft.semaphore.leases_judged_by = policy.stamp;
