@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// `blocks` holds at least: the blocks that the calls report, those of the batches that are due at `now`, and every
 /// open block of a calling client made in a round after that call's `seen`, every open lease of a calling client, and
 /// all open leases of the key where [`must_read_leases`](crate::must_read_leases) says so. `groups` holds the groups of
-/// those blocks and of the demand. `clients` holds every calling client and the owners of those blocks.
+/// those blocks, of the demand, and of the calling clients' `blocked` entries, whose marks may end. `clients` holds
+/// every calling client and the owners of those blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     /// The transaction's one moment, read by the database when it held the key's row.

@@ -113,7 +113,10 @@ impl Rows {
         limits: Option<&Limits>,
     ) -> BTreeMap<Group, GroupUsage> {
         let demanded = calls.iter().flat_map(|call| &call.demand).map(|demand| &demand.group);
-        let named: BTreeSet<_> = blocks.values().map(|block| &block.group).chain(demanded).collect();
+        let calling = calls.iter().filter_map(|call| self.clients.get(&call.client));
+        let blocked = calling.flat_map(|client| &client.blocked).map(|entry| &entry.lacking.group);
+        let of_blocks = blocks.values().map(|block| &block.group);
+        let named: BTreeSet<_> = of_blocks.chain(demanded).chain(blocked).collect();
         let usage = |group: &Group| {
             let limit = limits.and_then(|limits| limits.groups.get(group)).copied();
             GroupUsage { limit, ..self.groups.get(group).cloned().unwrap_or_default() }
