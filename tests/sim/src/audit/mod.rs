@@ -1,0 +1,182 @@
+//! Judges what happens in a world by the promises P1 to P7. It shares no code with the allocation and none with the
+//! ledger: it sees messages, committed rows, replies, and who holds permits (the ground truth).
+//!
+//! What the promises mean here:
+//!
+//! - **P1**: a commit that makes blocks leaves the usage at or below the limit that its transaction read; so for groups.
+//! - **P2**: of each block, permits that processes hold (an item runs, or may start any moment) are at most the claimed
+//!   permits not yet released of the committed row. That is stricter than "at most what counts", by the permits that
+//!   nobody has claimed.
+//! - **P3**: a row's marks never fall, never pass what its owner said, and no name is given twice. Permits come back
+//!   only where they were said to be released, or unclaimed at the deadline. Counters are what the blocks say.
+//! - **P4**: a round or a timer leaves nothing unclaimed behind its deadline; a reply delivers every open block that the
+//!   message has not seen. That everything comes back in the end is tried by draining the world.
+//! - **P5, P6**: a round gives each demand entry exactly what is left at its turn, oldest first, and says what lacks and
+//!   why.
+//! - **P7**: what a reply says of a block is in the committed rows at the moment at which it is sent.
+//!
+//! **A store restored from an older copy** forgets commits that processes have heard of. What a process had confirmed by
+//! then it may go on using, and the restored rows may not count it: that much of each block is excused until it is
+//! released, and no more. All other promises hold through a restore.
+
+mod entries;
+mod order;
+mod rows;
+mod telling;
+
+use crate::store::{Limits, Rows};
+use pgsemaphore_allocation::{Block, DbTime, Micros, Permits, Work};
+use queue_client::wire::{Message, Reply};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::rc::Rc;
+
+/// A promise that did not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The promise.
+    pub promise: &'static str,
+    /// What happened.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}: {}", self.promise, self.detail)
+    }
+}
+
+impl std::error::Error for Violation {}
+
+pub(crate) type Verdict = Result<(), Violation>;
+
+pub(crate) fn violated(promise: &'static str, detail: impl Into<String>) -> Verdict {
+    Err(Violation { promise, detail: detail.into() })
+}
+
+/// A transaction that was committed just now.
+pub(crate) struct Committed<'a> {
+    pub(crate) work: Work,
+    pub(crate) now: DbTime,
+    /// What was in force when it read.
+    pub(crate) limits: Option<&'a Limits>,
+    pub(crate) calls: Vec<Told<'a>>,
+}
+
+/// One of its calls.
+pub(crate) struct Told<'a> {
+    pub(crate) message: &'a Message,
+    pub(crate) arrived: Micros,
+    /// What it is told; `None` if it is refused.
+    pub(crate) reply: Option<&'a Reply>,
+}
+
+impl Committed<'_> {
+    fn reclaims(&self) -> bool {
+        match self.work {
+            Work::Round => self.limits.is_some(),
+            Work::Timer => true,
+            Work::Sync => false,
+        }
+    }
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Marks {
+    claimed: Permits,
+    released: Permits,
+}
+
+/// What the judge remembers.
+#[derive(Debug, Default)]
+pub(crate) struct Audit {
+    /// The committed rows.
+    rows: Rows,
+    /// Permits held, by block.
+    held: BTreeMap<Rc<str>, Permits>,
+    /// The highest marks that anybody said, by client and block.
+    said: BTreeMap<(String, String), Marks>,
+    /// Every name ever given.
+    named: BTreeSet<String>,
+    /// What a restore has excused.
+    excused: BTreeMap<String, Permits>,
+}
+
+impl Audit {
+    /// A process sends a message.
+    pub(crate) fn says(&mut self, message: &Message) {
+        for report in message.grants.iter().flatten() {
+            let key = (message.client_id.clone(), report.id.clone());
+            let marks = self.said.entry(key).or_default();
+            marks.claimed = marks.claimed.max(permits(report.claimed));
+            marks.released = marks.released.max(permits(report.released));
+        }
+    }
+
+    /// A process has one more permit of a block.
+    pub(crate) fn takes(&mut self, block: &str) -> Verdict {
+        *self.held.entry(block.into()).or_default() += 1;
+        self.is_counted(block, self.held[block])
+    }
+
+    /// A process has one permit of a block less: released, or lost with the process, or (`again`) to be used again.
+    pub(crate) fn lets_go(&mut self, block: &str, again: bool) {
+        if let Some(held) = self.held.get_mut(block) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(block);
+            }
+        }
+        if let Some(excused) = self.excused.get_mut(block).filter(|excused| !again && **excused > 0) {
+            *excused -= 1;
+        }
+    }
+
+    /// A transaction was committed; `rows` are the key's rows after it.
+    pub(crate) fn committed(&mut self, committed: &Committed, rows: &Rows) -> Verdict {
+        let before = std::mem::replace(&mut self.rows, rows.clone());
+        self.all_held_is_counted()?;
+        self.marks_are_what_was_said(committed, &before)?;
+        self.names_are_given_once(committed, &before)?;
+        rows::ceilings_hold(committed, &before, rows)?;
+        rows::nothing_is_overdue(committed, rows)?;
+        order::oldest_first(committed, &before, rows)
+    }
+
+    /// A reply is sent, to this message.
+    pub(crate) fn told(&self, message: &Message, reply: &Reply) -> Verdict {
+        telling::is_committed(&self.rows, message, reply)?;
+        telling::delivers_what_is_unseen(&self.rows, message, reply)
+    }
+
+    /// The store was replaced by an older copy of itself.
+    pub(crate) fn restored(&mut self, rows: &Rows) {
+        for block in self.rows.blocks.values() {
+            let excused = self.excused.entry(block.id.to_string()).or_default();
+            *excused = (*excused).max(block.used - block.released);
+        }
+        self.rows = rows.clone();
+    }
+
+    fn all_held_is_counted(&self) -> Verdict {
+        self.held.iter().try_for_each(|(block, held)| self.is_counted(block, *held))
+    }
+
+    fn is_counted(&self, block: &str, held: Permits) -> Verdict {
+        let row = self.row(block);
+        let counted = row.map_or(0, |row| row.used - row.released);
+        let excused = self.excused.get(block).copied().unwrap_or(0);
+        if held <= counted.max(excused) {
+            return Ok(());
+        }
+        violated("P2", format!("{held} permits of {block} are held, its row is {row:?}"))
+    }
+
+    fn row(&self, id: &str) -> Option<&Block> {
+        self.rows.blocks.values().find(|block| block.id.to_string() == id)
+    }
+}
+
+fn permits(count: u64) -> Permits {
+    Permits::try_from(count).unwrap_or(Permits::MAX)
+}

@@ -1,0 +1,138 @@
+//! The end of a world: no more faults. Whoever waits is served, and everything comes back (P4).
+
+use super::World;
+use super::people::whole;
+use crate::audit::{Verdict, violated};
+use pgsemaphore_allocation::{Block, Work};
+use queue_client::wire::Message;
+
+/// Longer than any claim deadline, by any clock here that goes at all.
+const LONG: i64 = 3_600_000_000;
+/// Turns of half a second within which everybody has to be served.
+const TURNS_MAX: usize = 200;
+
+impl World {
+    pub(super) fn drain(&mut self) -> Verdict {
+        self.trace.say(|| "the faults end".to_owned());
+        self.end_faults();
+        self.pass(LONG);
+        self.begin(0, Work::Timer, Vec::new())?;
+        self.commit(0, 0)?;
+        let unclaimed = |block: &&Block| block.used < block.permits;
+        if let Some(block) = self.rows().blocks.values().find(unclaimed) {
+            return violated(
+                "P4",
+                format!("{block:?} has unclaimed permits an hour after all messages ended"),
+            );
+        }
+        self.bury_all()?;
+        self.turn_until("everybody is served", |world| {
+            world.processes.iter().all(|process| process.waiting.is_empty())
+        })?;
+        self.turn_until("nobody has anything left to say", |world| {
+            let settled = world.processes.iter().all(|process| process.ledger.is_settled());
+            settled && world.others.iter().all(super::other::Other::has_nothing)
+        })?;
+        let rows = self.rows();
+        let left = rows.semaphore.grants + rows.semaphore.leases;
+        if left != 0 || !rows.blocks.is_empty() || rows.semaphore.next_deadline().is_some() {
+            return violated("P4", format!("{left} permits are left: {:?}", rows.blocks));
+        }
+        Ok(())
+    }
+
+    /// Everybody is awake, whatever was under way is lost, and there are permits.
+    fn end_faults(&mut self) {
+        self.network.lose_all();
+        for holder in &mut self.holders {
+            holder.crash();
+        }
+        for process in &mut self.processes {
+            process.frozen = false;
+            process.clock.rate = 1000;
+            process.under_way().into_iter().for_each(|number| process.give_up(number, 0));
+        }
+        self.clock.rate = 1000;
+        let policy = &mut self.limits.policy;
+        policy.limit = policy.limit.max(Some(1));
+        policy.grant_timeout = 10_000_000;
+        self.limits.groups.values_mut().for_each(|limit| *limit = 1.max(*limit));
+        self.store.set_limits(&self.key, Some(self.limits.clone()));
+    }
+
+    /// What no process holds that lives: the dead's, the stranger's, and blocks that a restore brought back after their
+    /// owners had settled them.
+    fn bury_all(&mut self) -> Verdict {
+        let rows = self.rows();
+        for block in rows.blocks.values() {
+            let owner = self.processes.iter().find(|process| process.name == block.client.as_str());
+            let id = block.id.to_string();
+            let held =
+                owner.is_some_and(|owner| owner.ledger.running_by_block().any(|(own, _)| own.as_str() == id));
+            let held = held || self.others.iter().any(|other| other.knows(block.client.as_str(), &id));
+            let unseen = owner.is_some() && !self.restores;
+            if held || unseen {
+                continue;
+            }
+            let mut message = Message::new(block.client.as_str());
+            message.grants = Some(vec![whole(block)]);
+            message.seen = rows.semaphore.round;
+            self.audit.says(&message);
+            let name = super::network::CallName { from: u32::MAX, number: 0 };
+            let waiting = super::holder::Waiting { name, message: message.into(), arrived: self.time };
+            self.begin(0, Work::Sync, vec![waiting])?;
+            self.commit(0, 0)?;
+        }
+        self.network.lose_all();
+        Ok(())
+    }
+
+    fn turn_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Verdict {
+        for _ in 0..TURNS_MAX {
+            if done(self) {
+                return Ok(());
+            }
+            self.turn()?;
+        }
+        let ledgers: Vec<_> = self.processes.iter().map(|process| &process.ledger).collect();
+        violated("P4", format!("it never happens that {what}: {ledgers:?} {:?}", self.rows()))
+    }
+
+    /// Half a second in which items end, everybody speaks, and everything arrives and is answered.
+    fn turn(&mut self) -> Verdict {
+        self.pass(500_000);
+        for at in 0..self.processes.len() {
+            let process = &mut self.processes[at];
+            process.under_way().into_iter().for_each(|number| process.give_up(number, 0));
+            while !self.processes[at].items.is_empty() {
+                self.release(at, 0);
+            }
+            while self.speak(at) {}
+        }
+        for at in 0..self.others.len() {
+            self.other_ends(at);
+            self.others[at].winds_up();
+            self.other_speaks(at, false);
+        }
+        self.deliver_all()?;
+        for holder in 0..self.holders.len() {
+            for work in [Work::Round, Work::Sync, Work::Timer] {
+                if let Some(batch) = self.holders[holder].take(work) {
+                    self.begin(holder, work, batch)?;
+                    if !self.holders[holder].jobs.is_empty() {
+                        self.commit(holder, 0)?;
+                    }
+                }
+            }
+        }
+        self.deliver_all()
+    }
+
+    fn deliver_all(&mut self) -> Verdict {
+        while let Some(packet) = self.network.take_first() {
+            self.deliver(packet)?;
+            self.step += 1;
+        }
+        Ok(())
+    }
+}

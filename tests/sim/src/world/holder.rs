@@ -1,0 +1,200 @@
+//! A holder: who waits, and transactions between their first read and COMMIT.
+
+use super::network::{CallName, Refusal};
+use super::translate;
+use crate::plant::Plant;
+use crate::store::{Limits, MemoryStore, Rows, Transaction};
+use pgsemaphore_allocation::{
+    Batch, Block, Call, DbTime, Micros, Permits, Plan, SemaphoreKey, Work, round, sync, timer,
+};
+use queue_client::Endpoint;
+use queue_client::wire::{Message, Reply};
+use std::rc::Rc;
+
+#[derive(Debug, Default)]
+pub(crate) struct Holder {
+    pub(crate) frozen: bool,
+    requests: Vec<Waiting>,
+    syncs: Vec<Waiting>,
+    /// At most one of each kind of work.
+    pub(crate) jobs: Vec<Job>,
+    /// Only with [`Plant::StaleLimit`].
+    highest_limit: Option<Permits>,
+}
+
+/// A call whose answer is due.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    pub(crate) name: CallName,
+    pub(crate) message: Rc<Message>,
+    pub(crate) arrived: Micros,
+}
+
+/// A transaction that has read and planned, and is not committed.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) work: Work,
+    pub(crate) batch: Vec<Waiting>,
+    pub(crate) calls: Vec<Call>,
+    pub(crate) transaction: Transaction,
+    pub(crate) plan: Plan,
+    pub(crate) limits: Option<Limits>,
+    pub(crate) began: Micros,
+}
+
+impl Holder {
+    /// Takes a call in; says which call is superseded by that.
+    pub(crate) fn admit(&mut self, call: Waiting, endpoint: Endpoint) -> Option<CallName> {
+        if endpoint == Endpoint::Sync {
+            self.syncs.push(call);
+            return None;
+        }
+        let same = |other: &Waiting| {
+            let (old, new) = (&other.message, &call.message);
+            old.client_id == new.client_id && old.process == new.process
+        };
+        let Some(at) = self.requests.iter().position(same) else {
+            self.requests.push(call);
+            return None;
+        };
+        let numbers = call.message.call.zip(self.requests[at].message.call);
+        if numbers.is_none_or(|(new, old)| new > old) {
+            let old = self.requests.remove(at);
+            self.requests.push(call);
+            return Some(old.name);
+        }
+        Some(call.name)
+    }
+
+    /// A caller that has gone away leaves before the round.
+    pub(crate) fn hang_up(&mut self, name: &CallName) {
+        self.requests.retain(|waiting| waiting.name != *name);
+    }
+
+    /// The calls for a transaction of this kind that starts now, if one is due.
+    pub(crate) fn take(&mut self, work: Work) -> Option<Vec<Waiting>> {
+        let waiting = match work {
+            Work::Round => &mut self.requests,
+            Work::Sync => &mut self.syncs,
+            Work::Timer => &mut Vec::new(),
+        };
+        let busy = self.jobs.iter().any(|job| job.work == work);
+        let wanted = !busy && (work == Work::Timer || !waiting.is_empty());
+        wanted.then(|| std::mem::take(waiting))
+    }
+
+    /// It starts anew and knows nothing; says whose connections broke.
+    pub(crate) fn crash(&mut self) -> Vec<CallName> {
+        let dead = std::mem::take(self);
+        let jobs = dead.jobs.into_iter().flat_map(|job| job.batch);
+        dead.requests.into_iter().chain(dead.syncs).chain(jobs).map(|waiting| waiting.name).collect()
+    }
+
+    /// Reads and plans.
+    pub(crate) fn begin(
+        &mut self,
+        store: &mut MemoryStore,
+        key: &SemaphoreKey,
+        (work, batch): (Work, Vec<Waiting>),
+        (began, now): (Micros, DbTime),
+        plant: Option<Plant>,
+    ) -> Job {
+        let mut calls: Vec<Call> =
+            batch.iter().map(|waiting| translate::call(&waiting.message, began - waiting.arrived)).collect();
+        let mut transaction = store.begin(key, work, &calls, now);
+        let limits = store.limits(key).cloned();
+        if let Some(plant) = plant {
+            self.tamper(plant, &mut transaction, &mut calls, limits.as_ref());
+            if plant == Plant::ReclaimsClaimed && work != Work::Sync {
+                due_although_claimed(&mut transaction, store.rows(key));
+            }
+        }
+        let plan = match work {
+            Work::Round => round(&transaction.state, &calls),
+            Work::Sync => sync(&transaction.state, &calls),
+            Work::Timer => timer(&transaction.state),
+        };
+        Job { work, batch, calls, transaction, plan, limits, began }
+    }
+
+    fn tamper(
+        &mut self,
+        plant: Plant,
+        transaction: &mut Transaction,
+        calls: &mut [Call],
+        limits: Option<&Limits>,
+    ) {
+        let state = &mut transaction.state;
+        match plant {
+            Plant::StaleLimit => {
+                let resolved = limits.and_then(|limits| limits.policy.limit);
+                self.highest_limit = self.highest_limit.max(resolved);
+                state.policy.iter_mut().for_each(|policy| policy.limit = self.highest_limit);
+            }
+            Plant::NoGroupCeilings => state.groups.values_mut().for_each(|usage| usage.limit = None),
+            Plant::NeverReclaims => state.due.clear(),
+            Plant::YoungestFirst => {
+                let entries = calls.iter_mut().flat_map(|call| &mut call.demand);
+                entries.for_each(|demand| demand.oldest_age = -demand.oldest_age);
+            }
+            Plant::AddsReports | Plant::BelievesReleases => {
+                for report in calls.iter_mut().flat_map(|call| &mut call.grants) {
+                    let block = state.blocks.values().find(|block| block.id.to_string() == report.id);
+                    let Some(block) = block else { continue };
+                    if plant == Plant::AddsReports {
+                        report.released += block.released;
+                    } else {
+                        report.claimed = report.claimed.min(block.permits);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Job {
+    /// What each caller is told.
+    pub(crate) fn answers(&self, plant: Option<Plant>) -> Vec<(Waiting, Result<Reply, Refusal>)> {
+        let outcomes = self.plan.answers.iter().cloned();
+        let told = self.batch.iter().zip(outcomes).map(|(waiting, outcome)| {
+            let held = self.began - waiting.arrived;
+            let mut answer = translate::answer(outcome, self.plan.now, held);
+            if let Ok(reply) = &mut answer {
+                conceal(reply, &waiting.message, plant);
+            }
+            (waiting.clone(), answer)
+        });
+        told.collect()
+    }
+}
+
+/// [`Plant::ReclaimsClaimed`].
+fn due_although_claimed(transaction: &mut Transaction, rows: Option<&Rows>) {
+    let state = &mut transaction.state;
+    let now = state.now;
+    let blocks = rows.into_iter().flat_map(|rows| rows.blocks.values());
+    let claimed =
+        blocks.filter(|block| block.deadline <= now && block.batch.is_none() && block.released == 0);
+    let claimed = claimed.filter(|block| state.groups.contains_key(&block.group));
+    let due: Vec<Block> = claimed.map(|block| Block { used: 0, batch: Some(N), ..block.clone() }).collect();
+    const N: i32 = 1_000;
+    let open = i32::try_from(due.len()).unwrap_or(i32::MAX);
+    if open > 0 {
+        state.semaphore.batches.push(Batch { n: N, deadline: now, open });
+        state.due.insert(N, due.iter().map(|block| block.id.slot).collect());
+        state.blocks.extend(due.into_iter().map(|block| (block.id.slot, block)));
+    }
+}
+
+fn conceal(reply: &mut Reply, message: &Message, plant: Option<Plant>) {
+    match plant {
+        Some(Plant::Unexplained) => reply.blocked.clear(),
+        Some(Plant::NoRedelivery) => {
+            let reported = |id: &str| message.grants.iter().flatten().any(|report| report.id == id);
+            let newest = reply.round;
+            reply.grants.retain(|verdict| verdict.round == Some(newest) || reported(&verdict.id));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,114 @@
+//! What is under way between processes and holders: any of it may arrive late, twice, in another order, or never.
+
+use crate::random::Random;
+use queue_client::Endpoint;
+use queue_client::wire::{Message, Reply};
+use std::rc::Rc;
+
+/// More than this is never under way; what is too much is lost.
+const UNDER_WAY_MAX: usize = 24;
+
+/// One call of one process, as everybody refers to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CallName {
+    /// The process, by the number it has in this world.
+    pub(crate) from: u32,
+    /// The call's number in it.
+    pub(crate) number: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Packet {
+    Call { name: CallName, holder: usize, endpoint: Endpoint, message: Rc<Message> },
+    HangUp { name: CallName, holder: usize },
+    Answer { name: CallName, answer: Result<Rc<Reply>, Refusal> },
+}
+
+/// An answer that is not a 200.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// 400.
+    Invalid,
+    /// 404 `semaphore_not_found`.
+    NotFound,
+    /// 409 `superseded`.
+    Superseded,
+    /// 503, or a connection that broke.
+    Unavailable,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Network {
+    packets: Vec<Packet>,
+}
+
+impl Network {
+    /// Sends a packet; says what was lost for it.
+    pub(crate) fn send(&mut self, packet: Packet, random: &mut Random) -> Option<Packet> {
+        self.packets.push(packet);
+        let excess = self.packets.len() > UNDER_WAY_MAX;
+        random.index(self.packets.len()).filter(|_| excess).map(|at| self.packets.remove(at))
+    }
+
+    pub(crate) fn any(&self, random: &mut Random) -> Option<usize> {
+        random.index(self.packets.len())
+    }
+
+    pub(crate) fn get(&self, at: usize) -> Option<&Packet> {
+        self.packets.get(at)
+    }
+
+    pub(crate) fn take(&mut self, at: usize) -> Packet {
+        self.packets.remove(at)
+    }
+
+    pub(crate) fn lose_all(&mut self) {
+        self.packets.clear();
+    }
+
+    /// The packet that was sent first.
+    pub(crate) fn take_first(&mut self) -> Option<Packet> {
+        (!self.packets.is_empty()).then(|| self.packets.remove(0))
+    }
+}
+
+/// One line for people.
+pub(crate) fn told(packet: &Packet) -> String {
+    match packet {
+        Packet::Call { name, holder, endpoint, message } => {
+            let demand = message.demand.iter().map(|demand| {
+                format!(" wants {} of '{}' for {}ms", demand.count, demand.group, demand.oldest_age_ms)
+            });
+            let reports = message.grants.iter().flatten();
+            let reports = reports.map(|report| {
+                format!(" {} claimed {} released {}", report.id, report.claimed, report.released)
+            });
+            let said: String = demand.chain(reports).collect();
+            let from = &message.client_id;
+            format!("{from} -> holder {holder}: {endpoint} {} seen {}{said}", name.number, message.seen)
+        }
+        Packet::HangUp { name, holder } => {
+            format!("process {} -> holder {holder}: hangs up {}", name.from, name.number)
+        }
+        Packet::Answer { name, answer: Err(refusal) } => {
+            format!("-> process {}: call {} {refusal:?}", name.from, name.number)
+        }
+        Packet::Answer { name, answer: Ok(reply) } => {
+            let verdicts: String = reply.grants.iter().map(verdict).collect();
+            let blocked: String = reply
+                .blocked
+                .iter()
+                .map(|b| format!(" lacks {} of '{}': {:?}", b.count, b.group, b.reason))
+                .collect();
+            format!("-> process {}: call {} round {}{verdicts}{blocked}", name.from, name.number, reply.round)
+        }
+    }
+}
+
+fn verdict(verdict: &queue_client::wire::GrantVerdict) -> String {
+    let counts = verdict.permits.map(|permits| {
+        let (claimed, released) = (verdict.claimed.unwrap_or(0), verdict.released.unwrap_or(0));
+        format!(" {permits}/{claimed}/{released}")
+    });
+    format!(" {} {:?}{}", verdict.id, verdict.status, counts.unwrap_or_default())
+}

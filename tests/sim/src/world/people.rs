@@ -1,0 +1,230 @@
+//! What applications and operators do.
+
+use super::network::CallName;
+use super::{GROUPS, World};
+use crate::audit::{Verdict, Violation};
+use pgsemaphore_allocation::Block;
+use queue_client::Endpoint;
+use queue_client::wire::{Demand, GrantReport, Message};
+
+/// Most items that wait in one process.
+const WAITING_MAX: usize = 5;
+/// Nobody's number: answers to it are not heard.
+const NOBODY: u32 = u32::MAX;
+
+impl World {
+    pub(super) fn queue(&mut self) -> Result<bool, Violation> {
+        let group = self.any_group();
+        let Some(at) = self.any_process() else { return Ok(false) };
+        let process = &mut self.processes[at];
+        if process.waiting.len() >= WAITING_MAX {
+            return Ok(false);
+        }
+        let now = process.now_ms();
+        let waiter = process.ledger.enqueue(group.as_str(), now);
+        process.waiting.push(waiter);
+        let name = process.name.clone();
+        self.trace.say(|| format!("{name}: an item of '{group}' waits"));
+        self.hand_out(at)?;
+        Ok(true)
+    }
+
+    pub(super) fn cancel(&mut self) -> bool {
+        let Some(at) = self.any_process() else { return false };
+        let process = &mut self.processes[at];
+        let Some(which) = self.random.index(process.waiting.len()) else { return false };
+        let waiter = process.waiting.remove(which);
+        process.ledger.cancel(&waiter);
+        let name = process.name.clone();
+        self.trace.say(|| format!("{name}: an item waits no longer"));
+        true
+    }
+
+    /// The ledger's permits become the application's.
+    pub(super) fn hand_out(&mut self, at: usize) -> Verdict {
+        for block in self.processes[at].served() {
+            let name = self.processes[at].name.clone();
+            self.trace.say(|| format!("{name}: has a permit of {}", block.as_str()));
+            self.audit.takes(block.as_str())?;
+        }
+        Ok(())
+    }
+
+    /// An item that does not wait takes a spare permit, wherever there is one.
+    pub(super) fn draw_spare(&mut self) -> Result<bool, Violation> {
+        let places = (0..self.processes.len()).flat_map(|at| GROUPS.map(|group| (at, group)));
+        for (at, group) in places {
+            let process = &mut self.processes[at];
+            if process.frozen {
+                continue;
+            }
+            let Some(block) = process.ledger.try_draw(group) else { continue };
+            process.items.push(super::process::Item { block: block.clone(), started: true });
+            let name = process.name.clone();
+            self.trace.say(|| format!("{name}: draws a spare permit of {}", block.as_str()));
+            self.audit.takes(block.as_str())?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    pub(super) fn start_item(&mut self) -> bool {
+        let Some(at) = self.any_process() else { return false };
+        let fresh = self.processes[at].items.iter_mut().find(|item| !item.started);
+        fresh.map(|item| item.started = true).is_some()
+    }
+
+    pub(super) fn end_item(&mut self) -> bool {
+        let Some(at) = self.any_process() else { return false };
+        let Some(which) = self.random.index(self.processes[at].items.len()) else { return false };
+        self.release(at, which);
+        true
+    }
+
+    pub(super) fn release(&mut self, at: usize, which: usize) {
+        let process = &mut self.processes[at];
+        let item = process.items.remove(which);
+        process.ledger.release(&item.block);
+        self.audit.lets_go(item.block.as_str(), false);
+        let name = self.processes[at].name.clone();
+        self.trace.say(|| format!("{name}: an item on {} ends", item.block.as_str()));
+    }
+
+    /// A permit whose item was cancelled just then goes to another.
+    pub(super) fn put_back(&mut self) -> Result<bool, Violation> {
+        let Some(at) = self.any_process() else { return Ok(false) };
+        let process = &mut self.processes[at];
+        let Some(which) = process.items.iter().position(|item| !item.started) else { return Ok(false) };
+        let item = process.items.remove(which);
+        process.ledger.put_back(&item.block);
+        self.audit.lets_go(item.block.as_str(), true);
+        let name = self.processes[at].name.clone();
+        self.trace.say(|| format!("{name}: a permit of {} is not needed", item.block.as_str()));
+        self.hand_out(at)?;
+        Ok(true)
+    }
+
+    pub(super) fn give_up(&mut self) -> bool {
+        let pause = self.random.below(2_000);
+        let Some(at) = self.any_process() else { return false };
+        let under_way = self.processes[at].under_way();
+        let Some(which) = self.random.index(under_way.len()) else { return false };
+        let number = under_way[which];
+        self.processes[at].give_up(number, pause);
+        let (from, name) = (self.processes[at].serial, self.processes[at].name.clone());
+        self.trace.say(|| format!("{name}: gives up call {number}"));
+        for holder in 0..self.holders.len() {
+            self.send(super::network::Packet::HangUp { name: CallName { from, number }, holder });
+        }
+        true
+    }
+
+    /// The policy changes, or goes, or comes back.
+    pub(super) fn change_limits(&mut self) {
+        let policy = &mut self.limits.policy;
+        match self.random.below(20) {
+            0 => policy.limit = None,
+            1 => policy.limit = Some(0),
+            2..5 => policy.grant_timeout = self.random.between(1, 15_000) * 1000,
+            5..9 => {
+                let group = self.any_group();
+                let limit = self.random.between(0, 3);
+                self.limits.groups.insert(group, limit);
+            }
+            9..12 => self.limits.groups.clear(),
+            _ => policy.limit = Some(self.random.between(1, 5)),
+        }
+        let limits = (!self.random.percent(3)).then(|| self.limits.clone());
+        self.trace.say(|| format!("limits: {limits:?}"));
+        self.store.set_limits(&self.key, limits);
+    }
+
+    /// A client of another make says anything, also of others' blocks.
+    pub(super) fn stranger(&mut self) -> bool {
+        let mut message = Message::new("stranger");
+        let blocks: Vec<Block> = self.rows().blocks.into_values().collect();
+        let honest = self.random.percent(60);
+        for block in &blocks {
+            let own = block.client.as_str() == message.client_id;
+            if own && honest {
+                message.grants.get_or_insert_default().push(whole(block));
+            } else if !honest && self.random.percent(40) {
+                let (claimed, released) = (self.random.below(6), self.random.below(6));
+                let id = block.id.to_string();
+                message.grants.get_or_insert_default().push(GrantReport { id, claimed, released });
+            }
+        }
+        let wants = self.random.percent(40);
+        if wants {
+            let group = self.random.index(GROUPS.len()).map_or("", |at| GROUPS[at]).to_owned();
+            let (count, oldest_age_ms) = (self.random.below(4), self.random.below(5_000));
+            message.demand.push(Demand { group, count, oldest_age_ms });
+        }
+        let endpoint = if wants { Endpoint::Request } else { Endpoint::Sync };
+        self.nobody_says(endpoint, message);
+        true
+    }
+
+    /// Somebody who knows that a process is dead gives back what it had.
+    pub(super) fn bury_the_dead(&mut self) -> bool {
+        let Some(at) = self.random.index(self.dead.len()) else { return false };
+        let mut message = Message::new(self.dead[at].as_str());
+        let rows = self.rows();
+        let own = rows.blocks.values().filter(|block| block.client.as_str() == message.client_id);
+        let reports: Vec<_> = own.map(whole).collect();
+        if reports.is_empty() {
+            return false;
+        }
+        message.grants = Some(reports);
+        self.nobody_says(Endpoint::Sync, message);
+        true
+    }
+
+    fn nobody_says(&mut self, endpoint: Endpoint, message: Message) {
+        let holder = self.random.index(self.holders.len()).unwrap_or(0);
+        self.send_call(CallName { from: NOBODY, number: 0 }, holder, endpoint, message);
+    }
+
+    /// A client of another make does something.
+    pub(super) fn other(&mut self) -> Result<bool, Violation> {
+        let Some(at) = self.random.index(self.others.len()) else { return Ok(false) };
+        let other = &mut self.others[at];
+        match self.random.below(8) {
+            0 => other.wants(&mut self.random),
+            1 if self.random.percent(30) => other.cancels(&mut self.random),
+            2 | 3 => self.other_ends(at),
+            what => self.other_speaks(at, what > 5),
+        }
+        self.other_starts(at)?;
+        Ok(true)
+    }
+
+    pub(super) fn other_speaks(&mut self, at: usize, demands: bool) {
+        let message = self.others[at].says(demands);
+        let endpoint = if demands { Endpoint::Request } else { Endpoint::Sync };
+        let name = CallName { from: self.others[at].serial, number: message.call.unwrap_or(0) };
+        let holder = self.random.index(self.holders.len()).unwrap_or(0);
+        self.send_call(name, holder, endpoint, message);
+    }
+
+    pub(super) fn other_ends(&mut self, at: usize) {
+        if let Some(block) = self.others[at].end(&mut self.random) {
+            self.trace.say(|| format!("another: an item on {block} ends"));
+            self.audit.lets_go(&block, false);
+        }
+    }
+
+    pub(super) fn other_starts(&mut self, at: usize) -> Verdict {
+        for block in self.others[at].start() {
+            self.trace.say(|| format!("another: an item starts on {block}"));
+            self.audit.takes(&block)?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything of a block is claimed and released.
+pub(super) fn whole(block: &Block) -> GrantReport {
+    let permits = u64::try_from(block.permits).unwrap_or(0);
+    GrantReport { id: block.id.to_string(), claimed: permits, released: permits }
+}

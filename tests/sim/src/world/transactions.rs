@@ -1,0 +1,162 @@
+//! From a packet that arrives to a transaction, its COMMIT and its answers.
+
+use super::World;
+use super::holder::{Job, Waiting};
+use super::network::{self, Packet, Refusal};
+use crate::audit::{Committed, Told, Verdict, Violation, violated};
+use crate::plant::Plant;
+use pgsemaphore_allocation::{Work, check};
+use queue_client::wire::Reply;
+use std::rc::Rc;
+
+impl World {
+    pub(super) fn deliver(&mut self, packet: Packet) -> Verdict {
+        self.trace.say(|| format!("arrives: {}", network::told(&packet)));
+        match packet {
+            Packet::HangUp { name, holder } => self.holders[holder].hang_up(&name),
+            Packet::Call { name, holder, endpoint, message } => {
+                let call = Waiting { name, message, arrived: self.time };
+                if let Some(name) = self.holders[holder].admit(call, endpoint) {
+                    self.send(Packet::Answer { name, answer: Err(Refusal::Superseded) });
+                }
+            }
+            Packet::Answer { name, answer } => {
+                if let Some(at) = self.others.iter().position(|other| other.serial == name.from) {
+                    answer.iter().for_each(|reply| self.others[at].hear(reply));
+                    return self.other_starts(at);
+                }
+                let Some(at) = self.processes.iter().position(|process| process.serial == name.from) else {
+                    return Ok(());
+                };
+                let jitter = self.random.below(250);
+                let answer = answer.map(|reply| misheard(reply, self.plant));
+                let answer = answer.as_deref().map_err(|refusal| *refusal);
+                self.processes[at].hear(name.number, answer, jitter);
+                return self.hand_out(at);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn begin_any(&mut self, work: Work) -> Result<bool, Violation> {
+        let Some(holder) = self.any_holder() else { return Ok(false) };
+        let due = self.store.next_deadline(&self.key).is_some_and(|deadline| deadline <= self.now());
+        if work == Work::Timer && !due {
+            return Ok(false);
+        }
+        let Some(batch) = self.holders[holder].take(work) else { return Ok(false) };
+        self.begin(holder, work, batch)?;
+        Ok(true)
+    }
+
+    pub(super) fn begin(&mut self, holder: usize, work: Work, batch: Vec<Waiting>) -> Verdict {
+        let empty = self.store.rows(&self.key).is_none();
+        if empty && self.store.limits(&self.key).is_none() {
+            let refused =
+                |waiting: Waiting| Packet::Answer { name: waiting.name, answer: Err(Refusal::NotFound) };
+            batch.into_iter().map(refused).for_each(|packet| self.send(packet));
+            return Ok(());
+        }
+        let seen_nothing = batch.iter().all(|waiting| waiting.message.seen == 0);
+        let times = (self.time, self.now());
+        let job = self.holders[holder].begin(&mut self.store, &self.key, (work, batch), times, self.plant);
+        self.trace.say(|| format!("holder {holder}: {work:?} of {} calls reads", job.batch.len()));
+        if empty && work == Work::Sync && seen_nothing {
+            return self.answer(&job);
+        }
+        if self.plant == Some(Plant::TellsFirst) {
+            self.answer(&job)?;
+        }
+        self.holders[holder].jobs.push(job);
+        Ok(())
+    }
+
+    pub(super) fn commit_any(&mut self) -> Result<bool, Violation> {
+        let Some(holder) = self.any_holder() else { return Ok(false) };
+        let Some(at) = self.random.index(self.holders[holder].jobs.len()) else { return Ok(false) };
+        self.commit(holder, at)?;
+        Ok(true)
+    }
+
+    /// Commits, or starts again where another transaction was faster.
+    pub(super) fn commit(&mut self, holder: usize, at: usize) -> Verdict {
+        let mut job = self.holders[holder].jobs.remove(at);
+        if self.plant == Some(Plant::NoFence) {
+            job.transaction.version = self.rows().version;
+        }
+        if self.store.commit(&job.transaction, &job.plan).is_err() {
+            self.trace.say(|| format!("holder {holder}: {:?} conflicts", job.work));
+            *self.census.entry("a conflict").or_default() += 1;
+            return self.begin(holder, job.work, job.batch);
+        }
+        self.trace.say(|| {
+            let semaphore = &job.plan.semaphore;
+            format!(
+                "holder {holder}: {:?} commits round {}, {} permits",
+                job.work, semaphore.round, semaphore.grants
+            )
+        });
+        self.judge(&job)?;
+        if self.plant == Some(Plant::TellsFirst) { Ok(()) } else { self.answer(&job) }
+    }
+
+    fn judge(&mut self, job: &Job) -> Verdict {
+        let answers = job.answers(self.plant);
+        let calls = answers.iter().map(|(waiting, answer)| Told {
+            message: &waiting.message,
+            arrived: waiting.arrived,
+            reply: answer.as_ref().ok(),
+        });
+        let (work, now) = (job.work, job.plan.now);
+        let committed = Committed { work, now, limits: job.limits.as_ref(), calls: calls.collect() };
+        let rows = self.rows();
+        self.audit.committed(&committed, &rows)?;
+        if self.plant.is_some() {
+            return Ok(());
+        }
+        if let Some(difference) = self.store.verify(&self.key).first() {
+            return violated("P3", difference.to_string());
+        }
+        // A holder asks the same before it commits; a planted bug must be found without it.
+        let Job { work, calls, transaction, plan, .. } = job;
+        check(*work, &transaction.state, calls, plan).or_else(|objection| {
+            violated(objection.promise, format!("the checker objects: {}", objection.detail))
+        })
+    }
+
+    fn answer(&mut self, job: &Job) -> Verdict {
+        for (waiting, answer) in job.answers(self.plant) {
+            if let Ok(reply) = &answer {
+                self.audit.told(&waiting.message, reply)?;
+            }
+            self.send(Packet::Answer { name: waiting.name, answer: answer.map(Rc::new) });
+        }
+        Ok(())
+    }
+
+    pub(super) fn roll_back(&mut self) -> bool {
+        let Some(holder) = self.any_holder() else { return false };
+        let Some(at) = self.random.index(self.holders[holder].jobs.len()) else { return false };
+        let job = self.holders[holder].jobs.remove(at);
+        self.trace.say(|| format!("holder {holder}: {:?} is rolled back", job.work));
+        self.break_off(job.batch.into_iter().map(|waiting| waiting.name).collect());
+        true
+    }
+}
+
+/// A reply as a process with a planted bug takes it.
+fn misheard(reply: Rc<Reply>, plant: Option<Plant>) -> Rc<Reply> {
+    let mut reply = reply;
+    match plant {
+        Some(Plant::StartsUnconfirmed) => {
+            let grants = &mut Rc::make_mut(&mut reply).grants;
+            grants.iter_mut().for_each(|verdict| verdict.claimed = verdict.permits);
+        }
+        Some(Plant::TakesUpOldBlocks) => {
+            let grants = &mut Rc::make_mut(&mut reply).grants;
+            grants.iter_mut().for_each(|verdict| verdict.round = verdict.round.map(|_| u64::MAX));
+        }
+        _ => {}
+    }
+    reply
+}

@@ -1,0 +1,99 @@
+//! Between what travels and what a round sees. A server has its own code for this, with all its checks.
+
+use pgsemaphore_allocation::{
+    Answer, Block, Call, ClientId, DbTime, Demand, GrantReport, Group, Kind, Lacking, Micros, Outcome,
+    Permits, Reason, Refused, Status, Verdict, VerdictStatus,
+};
+use queue_client::wire::{self, Message, Reply};
+
+/// The call that a message is.
+pub(super) fn call(message: &Message, waited: Micros) -> Call {
+    let mut demand = Vec::<Demand>::new();
+    for entry in &message.demand {
+        let (count, oldest_age) = (permits(entry.count), permits(entry.oldest_age_ms).saturating_mul(1000));
+        match demand.iter_mut().find(|other| other.group.as_str() == entry.group) {
+            None => demand.push(Demand { group: Group::new(entry.group.as_str()), count, oldest_age }),
+            Some(same) => {
+                same.count += count;
+                same.oldest_age = same.oldest_age.max(oldest_age);
+            }
+        }
+    }
+    let reports = message.grants.iter().flatten();
+    let report = |report: &wire::GrantReport| GrantReport {
+        id: report.id.clone(),
+        claimed: permits(report.claimed),
+        released: permits(report.released),
+    };
+    Call {
+        client: ClientId::new(message.client_id.as_str()),
+        seen: message.seen,
+        waited,
+        demand,
+        grants: reports.map(report).collect(),
+    }
+}
+
+/// What a caller is told; an error is a code.
+pub(super) fn answer(outcome: Outcome, now: DbTime, held: Micros) -> Result<Reply, super::network::Refusal> {
+    match outcome {
+        Outcome::Answered(answer) => Ok(reply(answer, now, held)),
+        Outcome::Refused(Refused::NoPolicy) => Err(super::network::Refusal::NotFound),
+        Outcome::Refused(Refused::SeenTooFarAhead { .. }) => Err(super::network::Refusal::Invalid),
+    }
+}
+
+fn reply(answer: Answer, now: DbTime, held: Micros) -> Reply {
+    Reply {
+        v: wire::VERSION,
+        round: answer.round,
+        grants: answer.verdicts.into_iter().map(|verdict| grant(verdict, now)).collect(),
+        blocked: answer.blocked.into_iter().map(blocked).collect(),
+        contended: answer.contended,
+        held_ms: unsigned(held / 1000),
+        next_request_in_ms: answer.next_round_at.map_or(0, |at| unsigned((at - now) / 1000)),
+        ..Reply::default()
+    }
+}
+
+fn grant(verdict: Verdict, now: DbTime) -> wire::GrantVerdict {
+    let status = match verdict.status {
+        VerdictStatus::Open(Status::Active) => wire::Status::Active,
+        VerdictStatus::Open(Status::Expired) => wire::Status::Expired,
+        VerdictStatus::Open(Status::Retired) => wire::Status::Retired,
+        VerdictStatus::Settled => wire::Status::Settled,
+        VerdictStatus::NotFound => wire::Status::NotFound,
+    };
+    let block = verdict.block.as_ref();
+    let left = |block: &Block| {
+        let claimable = block.kind == Kind::Grant && block.unclaimed() > 0;
+        if claimable { unsigned((block.deadline - now) / 1000) } else { 0 }
+    };
+    wire::GrantVerdict {
+        id: verdict.id,
+        status,
+        round: block.map(|block| block.id.round),
+        group: block.map(|block| block.group.as_str().to_owned()),
+        permits: block.map(|block| unsigned(block.permits)),
+        claimed: block.map(|block| unsigned(block.used)),
+        released: block.map(|block| unsigned(block.released)),
+        claim_within_ms: block.map(left),
+    }
+}
+
+fn blocked(lacking: Lacking) -> wire::Blocked {
+    let reason = match lacking.reason {
+        Reason::LimitResolutionError => wire::Reason::LimitResolutionError,
+        Reason::GroupLimit => wire::Reason::GroupLimit,
+        Reason::Limit => wire::Reason::Limit,
+    };
+    wire::Blocked { group: lacking.group.as_str().to_owned(), count: unsigned(lacking.count), reason }
+}
+
+fn permits(count: u64) -> Permits {
+    Permits::try_from(count).unwrap_or(Permits::MAX)
+}
+
+fn unsigned(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}
