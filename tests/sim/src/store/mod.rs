@@ -13,7 +13,8 @@ pub use load::Transaction;
 pub use verify::Difference;
 
 use pgsemaphore_allocation::{
-    Block, Client, ClientId, DbTime, Group, GroupUsage, Permits, Plan, Policy, Semaphore, SemaphoreKey, Slot,
+    Block, Client, ClientId, DbTime, Group, GroupUsage, Micros, Permits, Plan, Policy, Provisioning,
+    Semaphore, SemaphoreKey, Slot,
 };
 use std::collections::BTreeMap;
 
@@ -32,6 +33,23 @@ pub struct Limits {
     pub policy: Policy,
     /// Ceilings of groups that have one.
     pub groups: BTreeMap<Group, Permits>,
+}
+
+impl Limits {
+    /// A limit without leases and ceilings; unclaimed permits come back after `grant_timeout`.
+    pub fn of_grants(limit: Permits, grant_timeout: Micros) -> Self {
+        let policy = Policy {
+            limit: Some(limit),
+            grant_timeout,
+            round_period: 0,
+            provisioning: Provisioning::None,
+            permits_per_lease: 64,
+            lease_ttl: 1_800_000_000,
+            leases_within_group_limit: false,
+            stamp: 0,
+        };
+        Self { policy, groups: BTreeMap::new() }
+    }
 }
 
 /// The rows of one key.

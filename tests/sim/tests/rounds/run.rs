@@ -4,8 +4,8 @@ use crate::Mismatch;
 use crate::parse::{Is, Line, Report, Saying, Used};
 use crate::render::{Aliases, kept};
 use pgsemaphore_allocation::{
-    Call, ClientId, DbTime, Demand, GrantReport, Group, Kind, LeaseReport, Outcome, Plan, Policy,
-    Provisioning, SemaphoreKey, Work, check, round, sync, timer,
+    Call, ClientId, DbTime, Demand, GrantReport, Group, Kind, LeaseReport, Outcome, Plan, SemaphoreKey, Work,
+    check, round, sync, timer,
 };
 use pgsemaphore_sim::{Limits, MemoryStore, Transaction};
 use std::collections::BTreeMap;
@@ -48,21 +48,13 @@ pub(crate) fn run(lines: &[Line]) -> Result<(), Mismatch> {
 
 impl World {
     fn new() -> Self {
-        let policy = Policy {
-            limit: Some(0),
-            grant_timeout: 10_000_000,
-            round_period: 2_000_000,
-            provisioning: Provisioning::None,
-            permits_per_lease: 64,
-            lease_ttl: 1_800_000_000,
-            leases_within_group_limit: false,
-            stamp: 0,
-        };
+        let mut limits = Limits::of_grants(0, 10_000_000);
+        limits.policy.round_period = 2_000_000;
         Self {
             key: SemaphoreKey::new("key"),
             store: MemoryStore::new(),
             copy: None,
-            limits: Limits { policy, groups: BTreeMap::new() },
+            limits,
             aliases: Aliases::default(),
             seen: BTreeMap::new(),
             states: BTreeMap::new(),
