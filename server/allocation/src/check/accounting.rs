@@ -156,7 +156,8 @@ impl<'a> Reports<'a> {
     }
 
     /// Where the marks of a block stand once its owner's messages are believed as far as the block goes. What a
-    /// message claims beyond the block never ran, so what it releases is first of all that.
+    /// message claims beyond the block never ran, so what it releases is first of all that. A lease that was
+    /// stopped and of which all came back is settled: messages after that are of a lease that is no more.
     fn believed(&self, block: &Block) -> Marks {
         let mut marks = Marks { used: block.used, released: block.released, stopped: block.stopped };
         let id = block.id.to_string();
@@ -166,6 +167,9 @@ impl<'a> Reports<'a> {
             marks.used = marks.used.max(said.used.min(block.permits));
             marks.released = marks.released.max(ran.min(marks.used));
             marks.stopped |= said.stopped;
+            if marks.stopped && marks.released == marks.used {
+                break;
+            }
         }
         marks
     }

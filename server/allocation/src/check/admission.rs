@@ -44,7 +44,7 @@ pub(super) fn ceilings_hold(case: &Case) -> Result<(), Violation> {
             );
         }
     }
-    leases_are_allowed(case)
+    Ok(())
 }
 
 /// How a round that made blocks of `kind` went above what the mode allows them.
@@ -68,19 +68,6 @@ fn above_mode(policy: &Policy, usage: &Semaphore, kind: Kind) -> Option<String> 
     (!within).then(|| {
         format!("{grants} + {leases} after making a {kind:?}, limit {limit}, {:?}", policy.provisioning)
     })
-}
-
-/// A lease goes to a client that takes them, in a group that may have them.
-fn leases_are_allowed(case: &Case) -> Result<(), Violation> {
-    for lease in case.made().filter(|block| block.kind == Kind::Lease) {
-        let taken = case.calls.iter().any(|call| call.client == lease.client && call.takes_leases);
-        let limited = case.before.groups.get(&lease.group).is_some_and(|group| group.limit.is_some());
-        let within = case.before.policy.as_ref().is_some_and(|policy| policy.leases_within_group_limit);
-        if !taken || (limited && !within) {
-            return violated("P1", format!("{lease:?} may not be"));
-        }
-    }
-    Ok(())
 }
 
 /// Nobody gets a permit while older demand lacks one: of the shared limit, or in the same group of its ceiling.

@@ -5,7 +5,7 @@ use super::{Case, Violation, Work, violated};
 use crate::answers::{Answer, Outcome, Verdict, VerdictStatus};
 use crate::blocked::{Lacking, Reason};
 use crate::call::{Call, Demand};
-use crate::names::{BlockId, Permits};
+use crate::names::{BlockId, Group, Permits};
 use crate::state::{Block, Kind, Provisioning, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,6 +52,30 @@ pub(super) fn reasons_are_true(case: &Case) -> Result<(), Violation> {
     Ok(())
 }
 
+/// A reply names exactly the contended groups in which its client holds a lease; a group is contended at least where a
+/// reply of this round says so.
+pub(super) fn contended_groups_are_told(case: &Case) -> Result<(), Violation> {
+    let until = |group: &Group| {
+        case.plan.groups.get(group).or_else(|| case.before.groups.get(group))?.contended_until
+    };
+    let contended = |group: &Group| until(group).is_some_and(|until| until > case.plan.now);
+    for (call, outcome) in case.calls.iter().zip(&case.plan.answers) {
+        let Outcome::Answered(answer) = outcome else { continue };
+        let mut lacking = answer.blocked.iter().filter(|lacks| lacks.reason == Reason::GroupLimit);
+        if let Some(lacks) = lacking.find(|lacks| !contended(&lacks.group)) {
+            return violated("P6", format!("{lacks:?}, and its group is not contended"));
+        }
+        let kept = case.before.blocks.values().filter_map(|block| case.after(block));
+        let leases = kept.chain(case.made()).filter(|block| block.kind == Kind::Lease);
+        let own = leases.filter(|lease| lease.client == call.client).map(|lease| &lease.group);
+        let expected: BTreeSet<_> = own.filter(|group| contended(group)).collect();
+        if !answer.contended_groups.iter().eq(expected.iter().copied()) {
+            return violated("P6", format!("contended groups {expected:?} are not what the reply says"));
+        }
+    }
+    Ok(())
+}
+
 fn is_used_up(case: &Case, lacks: &Lacking) -> bool {
     let limit = case.before.policy.as_ref().and_then(|policy| policy.limit);
     let before = case.before.groups.get(&lacks.group);
@@ -59,16 +83,18 @@ fn is_used_up(case: &Case, lacks: &Lacking) -> bool {
     let group = case.plan.groups.get(&lacks.group).or(before).map_or(0, |usage| usage.grants + usage.leases);
     let usage = &case.plan.semaphore;
     let total = usage.grants + usage.leases + charged(case);
-    let of_grants = |limit: Permits| match case.before.policy.as_ref().map(|policy| policy.provisioning) {
+    let of_mode = |limit: Permits| match case.before.policy.as_ref().map(|policy| policy.provisioning) {
         Some(Provisioning::Over { .. }) => usage.grants >= limit,
-        Some(Provisioning::Under { reserve }) => usage.grants >= limit - reserve.clamp(0, (limit - 1).max(0)),
-        _ => false,
+        Some(Provisioning::Under { reserve }) => {
+            total >= limit || usage.grants >= limit - reserve.clamp(0, (limit - 1).max(0))
+        }
+        _ => total >= limit,
     };
     lacks.count > 0
         && match lacks.reason {
             Reason::LimitResolutionError => limit.is_none(),
             Reason::GroupLimit => ceiling.is_some_and(|ceiling| group >= ceiling),
-            Reason::Limit => limit.is_some_and(|limit| total >= limit || of_grants(limit)),
+            Reason::Limit => limit.is_some_and(of_mode),
         }
 }
 
@@ -115,13 +141,14 @@ fn covered(case: &Case, call: &Call, demand: &Demand) -> Permits {
 fn charged(case: &Case) -> Permits {
     let per_lease = case.before.policy.as_ref().map_or(0, |policy| policy.permits_per_lease);
     let exists = |id: &str| {
-        BlockId::parse(id).is_some_and(|id| case.before.blocks.get(&id.slot).is_some_and(|b| b.id == id))
+        let lease = BlockId::parse(id).and_then(|id| case.before.blocks.get(&id.slot).filter(|b| b.id == id));
+        lease.is_some_and(|block| block.kind == Kind::Lease)
     };
     let charge = |call: &Call| {
         let unknown = call.leases.iter().filter(|report| !exists(&report.id));
         unknown.map(|report| report.drawn).sum::<Permits>().min(per_lease)
     };
-    case.calls.iter().map(charge).sum()
+    case.calls.iter().filter(|call| !call.applied).map(charge).sum()
 }
 
 /// Each reported block has one verdict, each unheard one is delivered, and all say what the rows say.
