@@ -100,12 +100,14 @@ pub(crate) fn revive_a_lease(case: &Case, plan: &Plan) -> Option<Plan> {
     change(case, plan, old.id.slot, |lease| lease.status = Status::Active)
 }
 
-/// A lease that was retired in this transaction, and not because its client stopped, stays live.
+/// A lease that was retired in this transaction, and not because its client stopped, stays live. It is the oldest one:
+/// what the younger ones give back does not suffice for a budget.
 fn keep_live(case: &Case, plan: &Plan, which: impl Fn(&Block) -> bool) -> Option<Plan> {
     let retired = |old: &Block, new: &Block| {
         old.status == Status::Active && new.status == Status::Retired && !new.stopped && which(new)
     };
-    let (_, lease) = kept(case, plan).find(|(old, new)| retired(old, new))?;
+    let retired = kept(case, plan).filter(|(old, new)| retired(old, new));
+    let (_, lease) = retired.min_by_key(|(old, _)| old.id)?;
     let mut plan = change(case, plan, lease.id.slot, |lease| lease.status = Status::Active)?;
     let due = lease.reported_at + lease.ttl;
     plan.semaphore.leases_due = Some(plan.semaphore.leases_due.map_or(due, |at| at.min(due)));
