@@ -98,13 +98,10 @@ fn is_used_up(case: &Case, lacks: &Lacking) -> bool {
         }
 }
 
-/// What a client is told to be blocked is kept for people to read.
+/// What a client is told to be blocked is kept for people to read; of nobody else it changes.
 pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
-    if case.work != Work::Round {
-        return Ok(());
-    }
     let mut told = BTreeMap::<_, BTreeMap<_, _>>::new();
-    for (call, outcome) in case.calls.iter().zip(&case.plan.answers) {
+    for (call, outcome) in case.calls.iter().zip(&case.plan.answers).filter(|_| case.work == Work::Round) {
         let Outcome::Answered(answer) = outcome else { continue };
         let entries = told.entry(&call.client).or_default();
         for lacks in &answer.blocked {
@@ -114,10 +111,14 @@ pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
             }
         }
     }
+    let before = |id| case.before.clients.get(id).map_or(&[][..], |client| &client.blocked);
+    let mut written = case.plan.clients.iter();
+    if let Some((id, _)) = written.find(|(id, new)| !told.contains_key(id) && new.blocked != before(id)) {
+        return violated("P6", format!("what blocks {id:?} changes, and it was told nothing"));
+    }
     for (client, entries) in told {
-        let after = case.plan.clients.get(client).or_else(|| case.before.clients.get(client));
-        let kept = after.map_or(&[][..], |client| &client.blocked).iter().map(|entry| &entry.lacking);
-        if !kept.eq(entries.into_values()) {
+        let after = case.plan.clients.get(client).map_or(before(client), |client| &client.blocked);
+        if !after.iter().map(|entry| &entry.lacking).eq(entries.into_values()) {
             return violated("P6", format!("what blocks {client:?} is not what it was told"));
         }
     }
@@ -214,7 +215,11 @@ fn is_true(case: &Case, call: &Call, verdict: &Verdict) -> bool {
             verdict.kind == Kind::Grant && after.is_none_or(|block| block.kind == Kind::Lease)
         }
         (VerdictStatus::Settled | VerdictStatus::Open(Status::Retired), None) => {
-            verdict.kind == Kind::Lease && after.is_none_or(|block| block.kind == Kind::Grant)
+            let mut reports = call.leases.iter().filter(|report| report.id == verdict.id);
+            let stopped = reports.any(|report| report.stopped);
+            verdict.kind == Kind::Lease
+                && stopped == (verdict.status == VerdictStatus::Settled)
+                && after.is_none_or(|block| block.kind == Kind::Grant)
         }
         _ => false,
     }

@@ -6,6 +6,7 @@ mod invariants;
 mod leases;
 mod mutations;
 mod tampering;
+mod tampering_leases;
 mod world;
 
 use pgsemaphore_allocation::Kind;
@@ -62,8 +63,8 @@ fn the_checker_finds_what_is_tampered_with() {
             world.take(step, |case, plan| mutations::try_all(case, plan, &mut tried)).expect("found out");
         }
     }
-    for mutation in mutations::ALL {
-        let times = tried.get(mutation.name).copied().unwrap_or(0);
-        assert!(times >= 5, "`{}` was tried only {times} times", mutation.name);
-    }
+    let times = |name: &str| tried.get(name).copied().unwrap_or(0);
+    let rare: Vec<_> = mutations::ALL.iter().map(|mutation| (mutation.name, times(mutation.name))).collect();
+    let rare: Vec<_> = rare.into_iter().filter(|(_, times)| *times < 5).collect();
+    assert!(rare.is_empty(), "tried hardly ever: {rare:?}");
 }

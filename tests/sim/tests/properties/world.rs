@@ -57,7 +57,7 @@ fn any_provisioning() -> impl Strategy<Value = Provisioning> {
     let extra =
         prop_oneof![(0..6_i64).prop_map(Extra::Permits), (0..2_500_000_i64).prop_map(Extra::Millionths),];
     prop_oneof![
-        1 => Just(Provisioning::None),
+        2 => Just(Provisioning::None),
         2 => Just(Provisioning::Strict),
         2 => (0..6_i64).prop_map(|reserve| Provisioning::Under { reserve }),
         2 => extra.prop_map(|extra| Provisioning::Over { extra }),
@@ -95,7 +95,7 @@ fn any_say() -> impl Strategy<Value = Say> + Clone {
     let reports = prop::collection::vec((any::<prop::sample::Index>(), 0..7_i64, 0..7_i64), 0..5);
     let leases =
         prop::collection::vec((any::<prop::sample::Index>(), 0..7_i64, 0..7_i64, any::<bool>()), 0..4);
-    let kind = (prop::bool::weighted(0.8), prop::bool::weighted(0.1));
+    let kind = (prop::bool::weighted(0.7), prop::bool::weighted(0.1));
     (0..3_u8, seen, 0..3_i64, demand, reports, leases, kind).prop_map(
         |(client, seen, waited, demand, reports, leases, (takes_leases, applied))| Say {
             client,
