@@ -1,4 +1,4 @@
-//! Usage, marks and ceilings of the groups of demand and of blocks.
+//! Usage, marks and ceilings of the groups of demand, of blocks, and of what was blocked before.
 
 use super::Reader;
 use crate::store::StoreError;
@@ -22,7 +22,9 @@ impl Reader<'_> {
     /// Groups that were not read yet. Those without a row get one before the round.
     pub(super) async fn read_groups(&mut self) -> Result<(), StoreError> {
         let demanded = self.calls.iter().flat_map(|call| &call.demand).map(|demand| &demand.group);
-        let named = demanded.chain(self.state.blocks.values().map(|block| &block.group));
+        let held = self.state.blocks.values().map(|block| &block.group);
+        let was_blocked = self.state.clients.values().flat_map(|client| &client.blocked);
+        let named = demanded.chain(held).chain(was_blocked.map(|entry| &entry.lacking.group));
         let names: BTreeSet<&Group> = named.filter(|group| !self.state.groups.contains_key(*group)).collect();
         if names.is_empty() {
             return Ok(());
