@@ -52,6 +52,9 @@ CREATE TABLE pgsemaphore_data.semaphores (
     permit_limit integer,
     grants bigint NOT NULL DEFAULT 0,
     leases bigint NOT NULL DEFAULT 0,
+    live_leases bigint NOT NULL DEFAULT 0,
+    leases_due timestamptz,
+    leases_judged_by bigint NOT NULL DEFAULT 0,
     contended_until timestamptz,
     next_deadline timestamptz,
     batch_ns integer[] NOT NULL DEFAULT '{}',
@@ -74,6 +77,9 @@ COMMENT ON COLUMN pgsemaphore_data.semaphores.round IS 'Number of the latest rou
 COMMENT ON COLUMN pgsemaphore_data.semaphores.permit_limit IS 'Limit as the last round resolved it.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.grants IS 'Permits minus released of all open grants.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.leases IS 'Footprint of all open leases.';
+COMMENT ON COLUMN pgsemaphore_data.semaphores.live_leases IS 'How many leases are active.';
+COMMENT ON COLUMN pgsemaphore_data.semaphores.leases_due IS 'No active lease is unreported for its ttl before this.';
+COMMENT ON COLUMN pgsemaphore_data.semaphores.leases_judged_by IS 'Stamp of the policy by which all leases were last judged.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.contended_until IS 'Until when a client''s demand counts as blocked by the limit.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.next_deadline IS 'Earliest claim deadline of a grant with unclaimed permits.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.batch_ns IS 'Live rows n of table pending, one a batch of grants with unclaimed permits.';
@@ -90,6 +96,8 @@ CREATE TABLE pgsemaphore_data.group_usage (
     grp text COLLATE "C" NOT NULL,
     grants bigint NOT NULL DEFAULT 0,
     leases bigint NOT NULL DEFAULT 0,
+    live_leases bigint NOT NULL DEFAULT 0,
+    contended_until timestamptz,
     PRIMARY KEY (key, grp),
     CONSTRAINT group_usage_grants_ge_0 CHECK (grants >= 0),
     CONSTRAINT group_usage_leases_ge_0 CHECK (leases >= 0)
@@ -110,6 +118,10 @@ CREATE TABLE pgsemaphore_data.slots (
     deadline timestamptz,
     batch integer,
     created_at timestamptz,
+    stopped boolean NOT NULL DEFAULT false,
+    ttl_ms bigint NOT NULL DEFAULT 0,
+    reported_at timestamptz,
+    counted integer GENERATED ALWAYS AS (CASE WHEN stopped THEN used ELSE permits END - released) STORED,
     PRIMARY KEY (key, slot),
     CONSTRAINT slots_kind_is_known CHECK (kind IN ('grant', 'lease')),
     CONSTRAINT slots_status_is_known CHECK (status IN ('active', 'expired', 'retired')),
@@ -121,6 +133,10 @@ COMMENT ON TABLE pgsemaphore_data.slots IS 'Grants and leases, in rows that are 
 COMMENT ON COLUMN pgsemaphore_data.slots.round IS 'The round that made the block; round and slot together are its public id.';
 COMMENT ON COLUMN pgsemaphore_data.slots.used IS 'Permits claimed (grant) or drawn (lease) so far.';
 COMMENT ON COLUMN pgsemaphore_data.slots.deadline IS 'Claim deadline of a grant.';
+COMMENT ON COLUMN pgsemaphore_data.slots.stopped IS 'The client draws nothing more from the lease: only what it drew counts.';
+COMMENT ON COLUMN pgsemaphore_data.slots.ttl_ms IS 'A lease unreported for this long is retired, ms.';
+COMMENT ON COLUMN pgsemaphore_data.slots.reported_at IS 'Last report of a lease, or its making.';
+COMMENT ON COLUMN pgsemaphore_data.slots.counted IS 'What of the block counts against the budget: a lease counts whole until its client stopped it.';
 COMMENT ON COLUMN pgsemaphore_data.slots.batch IS 'Row n of table pending while the grant has unclaimed permits.';
 
 CREATE TABLE pgsemaphore_data.pending (
@@ -138,12 +154,16 @@ CREATE TABLE pgsemaphore_data.clients (
     last_block bigint NOT NULL DEFAULT 0,
     blocked jsonb NOT NULL DEFAULT '[]',
     blocked_at timestamptz,
+    lease_slots integer[] NOT NULL DEFAULT '{}',
+    open_blocks bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (key, client_id)
 ) WITH (fillfactor = 20);
 COMMENT ON TABLE pgsemaphore_data.clients IS 'Clients heard of on a key.';
 COMMENT ON COLUMN pgsemaphore_data.clients.last_seen IS 'Last committed message, written when it is older than 20 s.';
 COMMENT ON COLUMN pgsemaphore_data.clients.last_block IS 'Round that made the client''s latest block.';
 COMMENT ON COLUMN pgsemaphore_data.clients.blocked IS 'Demand that stays queued, each {group, count, reason, since}, since in microseconds since 1970.';
+COMMENT ON COLUMN pgsemaphore_data.clients.lease_slots IS 'Slots of the client''s open leases.';
+COMMENT ON COLUMN pgsemaphore_data.clients.open_blocks IS 'Sum of the fingerprints of the client''s open blocks, each of id and status.';
 COMMENT ON COLUMN pgsemaphore_data.clients.blocked_at IS 'Round that wrote blocked; entries count for 75 s.';
 
 REVOKE ALL ON ALL TABLES IN SCHEMA pgsemaphore_data FROM PUBLIC;

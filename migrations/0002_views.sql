@@ -143,8 +143,8 @@ FROM (
     SELECT
         s.key,
         s.client_id,
-        CASE WHEN s.kind = 'grant' THEN s.permits - s.released ELSE 0 END,
-        CASE WHEN s.kind = 'lease' THEN s.permits - s.released ELSE 0 END,
+        CASE WHEN s.kind = 'grant' THEN s.counted ELSE 0 END,
+        CASE WHEN s.kind = 'lease' THEN s.counted ELSE 0 END,
         NULL
     FROM pgsemaphore_data.slots AS s
     WHERE s.kind IS NOT NULL
@@ -174,6 +174,31 @@ COMMENT ON COLUMN pgsemaphore.grants.permits IS 'Permits of the block; of an exp
 COMMENT ON COLUMN pgsemaphore.grants.claimed IS 'Permits used for an item so far.';
 COMMENT ON COLUMN pgsemaphore.grants.released IS 'Of the claimed ones, how many came back.';
 COMMENT ON COLUMN pgsemaphore.grants.claim_deadline IS 'When unclaimed permits come back; NULL when none are left to claim.';
+
+CREATE VIEW pgsemaphore.leases AS
+SELECT
+    s.key,
+    s.round || '-' || s.slot AS id,
+    s.client_id,
+    s.grp,
+    s.permits,
+    s.used AS drawn,
+    s.released,
+    s.counted AS footprint,
+    s.status,
+    s.stopped,
+    s.ttl_ms,
+    s.reported_at AS last_report,
+    s.created_at
+FROM pgsemaphore_data.slots AS s
+WHERE s.kind = 'lease';
+COMMENT ON VIEW pgsemaphore.leases IS 'Open leases: blocks of permits that clients draw without a round trip.';
+COMMENT ON COLUMN pgsemaphore.leases.drawn IS 'Permits used for an item so far, as last reported.';
+COMMENT ON COLUMN pgsemaphore.leases.released IS 'Of the drawn ones, how many came back.';
+COMMENT ON COLUMN pgsemaphore.leases.footprint IS 'What counts against the budget: permits minus released, or drawn minus released once it is stopped.';
+COMMENT ON COLUMN pgsemaphore.leases.status IS 'active, or retired: nothing more may be drawn from it.';
+COMMENT ON COLUMN pgsemaphore.leases.stopped IS 'Its client said that it draws nothing more.';
+COMMENT ON COLUMN pgsemaphore.leases.ttl_ms IS 'It is retired when nobody reports it for this long.';
 
 CREATE VIEW pgsemaphore.policies AS
 SELECT

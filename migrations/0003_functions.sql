@@ -423,9 +423,9 @@ AS $$
             b.key,
             level.grp,
             0,
-            CASE WHEN b.kind = 'grant' THEN b.permits - b.released ELSE 0 END,
+            CASE WHEN b.kind = 'grant' THEN b.counted ELSE 0 END,
             0,
-            CASE WHEN b.kind = 'lease' THEN b.permits - b.released ELSE 0 END
+            CASE WHEN b.kind = 'lease' THEN b.counted ELSE 0 END
         FROM pgsemaphore_data.slots AS b
         CROSS JOIN LATERAL (VALUES (NULL), (b.grp)) AS level(grp)
         WHERE b.kind IS NOT NULL

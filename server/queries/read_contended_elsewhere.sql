@@ -1,5 +1,7 @@
--- The latest round that blocked a client outside this transaction by the limit. Scans the key's clients.
--- Parameters: key, ids of the clients of this transaction.
-SELECT max(blocked_at)
-FROM pgsemaphore_data.clients
-WHERE key = $1 AND blocked @> '[{"reason": "limit"}]' AND client_id <> ALL ($2::text[])
+-- The latest rounds that blocked clients outside this transaction: by the limit (grp NULL), and by ceilings of groups.
+-- Parameters: key, ids of the clients of this transaction. Scans the key's clients.
+SELECT CASE WHEN b.reason = 'group_limit' THEN b."group" END AS grp, max(c.blocked_at) AS at
+FROM pgsemaphore_data.clients AS c
+CROSS JOIN LATERAL jsonb_to_recordset(c.blocked) AS b("group" text, reason text)
+WHERE c.key = $1 AND c.client_id <> ALL ($2::text[]) AND b.reason IN ('limit', 'group_limit')
+GROUP BY 1

@@ -16,5 +16,8 @@ SET round = $4,
     free_slots = $16,
     unlisted_slots = $17,
     next_slot = $18,
-    slot_cap = $19
+    slot_cap = $19,
+    live_leases = $20,
+    leases_due = $21,
+    leases_judged_by = $22
 WHERE key = $1 AND version = $2 AND writer = $3

@@ -6,15 +6,17 @@
 
 use crate::clock;
 use crate::holder::Shared;
-use crate::pending::{Caller, Pending, Waiting};
+use crate::parked::Parked;
+use crate::pending::{Pending, Waiting};
 use crate::refusal::Refusal;
 use crate::reply::reply;
-use crate::round::{self, Heard, TurnResult};
+use crate::round::{self, Stirred, TurnResult};
 use crate::store::{StoreError, Timing};
-use pgsemaphore_allocation::{SemaphoreKey, Work};
+use pgsemaphore_allocation::{Outcome, SemaphoreKey, Work};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// An actor without work ends after this.
@@ -45,11 +47,13 @@ enum Finished {
     Turned { work: Work, turn: Option<Summary>, returned: Vec<Pending> },
 }
 
+/// What the actor keeps of a transaction.
 struct Summary {
     anchor: Instant,
     timing: Option<Timing>,
     next_deadline: Option<Instant>,
     too_early: Option<Duration>,
+    stirred: Stirred,
 }
 
 pub(crate) struct Actor {
@@ -58,6 +62,8 @@ pub(crate) struct Actor {
     inbox: UnboundedReceiver<Command>,
     waiting: Waiting,
     syncs: Vec<Pending>,
+    parked: Parked,
+    policies: watch::Receiver<u64>,
     running: Option<JoinHandle<Finished>>,
     last_work: Work,
     /// Timing of rounds, when it was read, and the epoch of policies then.
@@ -70,12 +76,15 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn new(key: SemaphoreKey, shared: Arc<Shared>, inbox: UnboundedReceiver<Command>) -> Self {
+        let policies = shared.policies.subscribe();
         Self {
             key,
             shared,
             inbox,
             waiting: Waiting::default(),
             syncs: Vec::new(),
+            parked: Parked::default(),
+            policies,
             running: None,
             last_work: Work::Timer,
             timing: None,
@@ -98,6 +107,7 @@ impl Actor {
                     None => return,
                 },
                 finished = join(&mut self.running) => self.finish(finished),
+                Ok(()) = self.policies.changed() => self.look_at(Parked::take_all),
                 () = tokio::time::sleep_until(wake.into()) => if self.leave_if_idle() { return },
                 () = stop.cancelled() => return self.stop().await,
             }
@@ -125,6 +135,7 @@ impl Actor {
             return;
         }
         let now = clock::now();
+        self.look_at(|parked| parked.take_due(now));
         let round = self.opening.filter(|opening| opening.at <= now);
         if let Some(opening) = round.filter(|_| self.syncs.is_empty() || self.last_work == Work::Sync) {
             self.opening = None;
@@ -189,6 +200,10 @@ impl Actor {
             self.remember(timing);
         }
         self.deadline = turn.next_deadline;
+        self.look_at(|parked| parked.take_stirred(&turn.stirred));
+        if work == Work::Sync {
+            return self.keep_parked(returned);
+        }
         match turn.too_early {
             Some(remaining) => {
                 self.waiting.put_back(returned);
@@ -200,6 +215,18 @@ impl Actor {
         }
     }
 
+    /// Has parked syncs looked at by the next batch of syncs.
+    fn look_at(&mut self, take: impl FnOnce(&mut Parked) -> Vec<Pending>) {
+        self.syncs.extend(take(&mut self.parked));
+    }
+
+    /// Keeps syncs whose client has nothing to hear yet.
+    fn keep_parked(&mut self, syncs: Vec<Pending>) {
+        let now = clock::now();
+        let replaced = syncs.into_iter().filter_map(|sync| self.parked.keep(sync, now));
+        self.syncs.extend(replaced);
+    }
+
     fn remember(&mut self, timing: Timing) {
         self.timing = Some((timing, clock::now(), self.shared.policies.current()));
     }
@@ -209,7 +236,8 @@ impl Actor {
         if self.running.is_some() {
             return idle.max(clock::now() + IDLE);
         }
-        let due = [self.opening.map(|opening| opening.at), self.deadline].into_iter().flatten().min();
+        let due = [self.opening.map(|opening| opening.at), self.deadline, self.parked.next_due()];
+        let due = due.into_iter().flatten().min();
         due.map_or(idle, |due| due.min(idle.max(clock::now())))
     }
 
@@ -217,7 +245,7 @@ impl Actor {
     fn leave_if_idle(&mut self) -> bool {
         let now = clock::now();
         let near = self.deadline.is_some_and(|deadline| deadline < now + HORIZON);
-        let busy = self.running.is_some() || self.waiting.first_arrival().is_some() || !self.syncs.is_empty();
+        let busy = self.running.is_some() || self.has_callers();
         if busy || near || now < self.active_at + IDLE {
             self.active_at = self.active_at.max(now - IDLE / 2);
             return false;
@@ -225,9 +253,14 @@ impl Actor {
         self.shared.keys.remove_if(&self.key, || self.inbox.is_empty())
     }
 
+    fn has_callers(&self) -> bool {
+        self.waiting.first_arrival().is_some() || !self.syncs.is_empty() || !self.parked.is_empty()
+    }
+
     fn refuse_waiting(&mut self, refusal: &Refusal) {
         self.opening = None;
-        let calls = self.waiting.take().into_iter().chain(std::mem::take(&mut self.syncs));
+        let syncs = std::mem::take(&mut self.syncs);
+        let calls = self.waiting.take().into_iter().chain(syncs);
         calls.for_each(|call| call.caller.answer(Err(refusal.clone())));
     }
 
@@ -237,6 +270,7 @@ impl Actor {
         while let Some(command) = self.inbox.recv().await {
             self.hear(command);
         }
+        self.look_at(Parked::take_all);
         self.refuse_waiting(&Refusal::ShuttingDown);
         if let Some(running) = self.running.take()
             && let Ok(Finished::Turned { returned, .. }) = running.await
@@ -254,7 +288,8 @@ async fn join(running: &mut Option<JoinHandle<Finished>>) -> Option<Finished> {
     }
 }
 
-/// One transaction and its answers, in a task that no caller can cancel.
+/// One transaction and its answers, in a task that no caller can cancel. Returns the calls that are not answered yet:
+/// those of a round that was too early, and syncs that are kept open.
 async fn execute(
     shared: Arc<Shared>,
     key: SemaphoreKey,
@@ -262,31 +297,44 @@ async fn execute(
     period: Duration,
     calls: Vec<Pending>,
 ) -> Finished {
-    let (heard, callers): (Vec<Heard>, Vec<Caller>) =
-        calls.into_iter().map(|call| (call.heard, call.caller)).unzip();
+    let heard: Vec<_> = calls.iter().map(|call| call.heard.clone()).collect();
     let mut turn = match round::transact(&shared.store, &key, work, period, &heard).await {
         Ok(turn) => turn,
         Err(error) => {
             tracing::warn!(%key, ?work, %error, "a transaction failed");
-            callers.into_iter().for_each(|caller| caller.answer(Err(Refusal::Unavailable)));
+            calls.into_iter().for_each(|call| call.caller.answer(Err(Refusal::Unavailable)));
             return Finished::Turned { work, turn: None, returned: Vec::new() };
         }
     };
-    let result = std::mem::replace(&mut turn.result, TurnResult::Outcomes(Vec::new()));
     let mut returned = Vec::new();
     let mut too_early = None;
-    match result {
+    match std::mem::replace(&mut turn.result, TurnResult::Outcomes(Vec::new())) {
         TurnResult::Outcomes(outcomes) => {
-            for ((caller, heard), outcome) in callers.into_iter().zip(heard).zip(outcomes) {
-                caller.answer(reply(outcome, &turn, heard.arrival));
-            }
+            let answered = calls.into_iter().zip(outcomes);
+            returned.extend(answered.filter_map(|(call, outcome)| answer(call, outcome, &turn)));
         }
         TurnResult::TooEarly(remaining) => {
             too_early = Some(remaining);
-            returned =
-                heard.into_iter().zip(callers).map(|(heard, caller)| Pending { heard, caller }).collect();
+            returned = calls;
         }
     }
-    let round::Turn { anchor, timing, next_deadline, .. } = turn;
-    Finished::Turned { work, turn: Some(Summary { anchor, timing, next_deadline, too_early }), returned }
+    let round::Turn { anchor, timing, next_deadline, stirred, .. } = turn;
+    let turn = Summary { anchor, timing, next_deadline, too_early, stirred };
+    Finished::Turned { work, turn: Some(turn), returned }
+}
+
+/// Answers a call, or gives it back if it is to be kept open.
+fn answer(mut call: Pending, outcome: Outcome, turn: &round::Turn) -> Option<Pending> {
+    let state = match &outcome {
+        Outcome::Answered(answer) => Some(&answer.state),
+        Outcome::Refused(_) => None,
+    };
+    let parks = call.park.as_mut().zip(state).is_some_and(|(park, state)| park.holds(state, clock::now()));
+    if parks {
+        call.heard.applied = true;
+        return Some(call);
+    }
+    let arrival = call.heard.arrival;
+    call.caller.answer(reply(outcome, turn, arrival));
+    None
 }

@@ -3,8 +3,8 @@
 use crate::holder::Shared;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// The channel on which changes are told. The payload says what changed.
 const CHANNEL: &str = "pgsemaphore";
@@ -15,15 +15,20 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Counts the changes of policies that this process has been told of.
 #[derive(Debug, Default)]
-pub(crate) struct Epoch(AtomicU64);
+pub(crate) struct Epoch(watch::Sender<u64>);
 
 impl Epoch {
     pub(crate) fn current(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        *self.0.borrow()
     }
 
     pub(crate) fn advance(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
+        self.0.send_modify(|changes| *changes += 1);
+    }
+
+    /// Hears of changes from now on.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.0.subscribe()
     }
 }
 

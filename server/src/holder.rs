@@ -5,11 +5,12 @@ use crate::clock;
 use crate::hints::{self, Epoch};
 use crate::housekeeping;
 use crate::keys::Keys;
+use crate::parked::Park;
 use crate::pending::{Caller, Pending};
 use crate::refusal::Refusal;
 use crate::round::Heard;
 use crate::store::Store;
-use pgsemaphore_allocation::{ClientId, Demand, GrantReport, Group, SemaphoreKey};
+use pgsemaphore_allocation::{ClientId, Demand, GrantReport, Group, LeaseReport, SemaphoreKey};
 use queue_wire::{Message, Reply};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -64,10 +65,11 @@ impl Holder {
     /// A caller that drops this before its round starts takes no permits and its reports are not applied. Once the
     /// round has started it goes on; what was granted is delivered again to the client's next message.
     pub async fn request(&self, key: SemaphoreKey, message: Message) -> Result<Reply, Refusal> {
-        self.call(key, message, Command::Request).await
+        self.call(key, message, None, Command::Request).await
     }
 
-    /// Applies the reports of `message` and answers when they are committed. Its demand is ignored.
+    /// Applies the reports of `message` and answers when they are committed. Its demand is ignored. With `wait_ms` it is
+    /// answered when the client's state differs from `known_state`, or after that time.
     ///
     /// # Errors
     /// Any [`Refusal`] but [`Refusal::Superseded`].
@@ -76,20 +78,25 @@ impl Holder {
     /// As for [`request`](Self::request).
     pub async fn sync(&self, key: SemaphoreKey, mut message: Message) -> Result<Reply, Refusal> {
         message.demand.clear();
-        self.call(key, message, Command::Sync).await
+        let park = (message.wait_ms > 0).then(|| Park {
+            until: clock::now() + Duration::from_millis(message.wait_ms),
+            known: message.known_state.take(),
+        });
+        self.call(key, message, park, Command::Sync).await
     }
 
     async fn call(
         &self,
         key: SemaphoreKey,
         message: Message,
+        park: Option<Park>,
         command: impl FnOnce(Pending) -> Command,
     ) -> Result<Reply, Refusal> {
         if self.shared.stop.is_cancelled() {
             return Err(Refusal::ShuttingDown);
         }
         let (caller, answer) = Caller::new(&message, &self.shared.waiting)?;
-        let pending = Pending { heard: heard(message, clock::now()), caller };
+        let pending = Pending { heard: heard(message, clock::now()), caller, park };
         self.shared.keys.send(&self.shared, &key, command(pending));
         answer.await.unwrap_or(Err(Refusal::Unavailable))
     }
@@ -120,11 +127,21 @@ fn heard(message: Message, arrival: Instant) -> Heard {
         claimed: count(report.claimed),
         released: count(report.released),
     });
+    let takes_leases = message.leases.is_some();
+    let leases = message.leases.unwrap_or_default().into_iter().map(|report| LeaseReport {
+        id: report.id,
+        drawn: count(report.drawn),
+        released: count(report.released),
+        stopped: report.stopped,
+    });
     Heard {
         client: ClientId::new(message.client_id),
         seen: message.seen,
         arrival,
         demand: demand.collect(),
         grants: grants.collect(),
+        leases: leases.collect(),
+        takes_leases,
+        applied: false,
     }
 }

@@ -15,6 +15,7 @@ mod housekeeping;
 pub mod http;
 mod json;
 mod keys;
+mod parked;
 mod pending;
 mod refusal;
 mod reply;

@@ -1,5 +1,6 @@
 //! Who waits for a key's next round. In memory only: a holder that ends answers nobody, and clients ask again.
 
+use crate::parked::Park;
 use crate::refusal::Refusal;
 use crate::round::Heard;
 use queue_wire::Reply;
@@ -17,6 +18,8 @@ const WAITING_MAX: usize = 100_000;
 pub(crate) struct Pending {
     pub(crate) heard: Heard,
     pub(crate) caller: Caller,
+    /// Of a sync that may be kept open.
+    pub(crate) park: Option<Park>,
 }
 
 /// Who gets the answer.
@@ -59,8 +62,12 @@ impl Caller {
         let _hung_up = self.answer.send(answer);
     }
 
-    fn has_hung_up(&self) -> bool {
+    pub(crate) fn has_hung_up(&self) -> bool {
         self.answer.is_closed()
+    }
+
+    pub(crate) fn is_same_process(&self, other: &Self) -> bool {
+        self.process == other.process
     }
 }
 
@@ -112,6 +119,6 @@ impl Waiting {
 /// Same client and process; not of a lower generation, which is for the transaction to refuse.
 fn same_process(waiting: &Pending, new: &Pending) -> bool {
     waiting.heard.client == new.heard.client
-        && waiting.caller.process == new.caller.process
+        && waiting.caller.is_same_process(&new.caller)
         && waiting.caller.generation <= new.caller.generation
 }

@@ -6,7 +6,7 @@ use crate::round::Turn;
 use pgsemaphore_allocation::{
     Answer, Block, DbTime, Kind, Lacking, Outcome, Reason, Refused, Status, Verdict, VerdictStatus,
 };
-use queue_wire::{Blocked, GrantVerdict, Reply, VERSION};
+use queue_wire::{Blocked, GrantVerdict, LeaseVerdict, Reply, VERSION};
 use std::time::{Duration, Instant};
 
 /// The reply to a call that arrived at `arrival` and was answered by `turn`.
@@ -26,16 +26,20 @@ pub(crate) fn reply(outcome: Outcome, turn: &Turn, arrival: Instant) -> Result<R
 }
 
 fn build(answer: Answer, left: &Left, held: Duration) -> Reply {
-    let grants = answer.verdicts.into_iter().map(|verdict| grant(verdict, left)).collect();
+    let (grants, leases): (Vec<_>, Vec<_>) =
+        answer.verdicts.into_iter().partition(|verdict| verdict.kind == Kind::Grant);
     Reply {
         v: VERSION,
         round: answer.round,
-        grants,
+        grants: grants.into_iter().map(|verdict| grant(verdict, left)).collect(),
+        leases: leases.into_iter().map(|verdict| lease(verdict, left)).collect(),
         blocked: answer.blocked.into_iter().map(blocked).collect(),
         contended: answer.contended,
+        contended_groups: answer.contended_groups.iter().map(|group| group.as_str().to_owned()).collect(),
+        state: answer.state,
         held_ms: millis(held),
+        report_within_ms: None,
         next_request_in_ms: answer.next_round_at.map_or(0, |at| left.rounded_up(at)),
-        ..Reply::default()
     }
 }
 
@@ -59,26 +63,50 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn grant(verdict: Verdict, left: &Left) -> GrantVerdict {
-    let status = match verdict.status {
+fn status(status: VerdictStatus) -> queue_wire::Status {
+    match status {
         VerdictStatus::Open(Status::Active) => queue_wire::Status::Active,
         VerdictStatus::Open(Status::Expired) => queue_wire::Status::Expired,
         VerdictStatus::Open(Status::Retired) => queue_wire::Status::Retired,
         VerdictStatus::Settled => queue_wire::Status::Settled,
         VerdictStatus::NotFound => queue_wire::Status::NotFound,
-    };
-    let claimable = |block: &Block| block.kind == Kind::Grant && block.unclaimed() > 0;
+    }
+}
+
+fn group(block: &Block) -> String {
+    block.group.as_str().to_owned()
+}
+
+fn grant(verdict: Verdict, left: &Left) -> GrantVerdict {
     let block = verdict.block.as_ref();
+    let claim_within =
+        |grant: &Block| if grant.unclaimed() > 0 { millis(left.until(grant.deadline)) } else { 0 };
     GrantVerdict {
         id: verdict.id,
-        status,
+        status: status(verdict.status),
         round: block.map(|block| block.id.round),
-        group: block.map(|block| block.group.as_str().to_owned()),
+        group: block.map(group),
         permits: block.map(|block| permits(block.permits)),
         claimed: block.map(|block| permits(block.used)),
         released: block.map(|block| permits(block.released)),
-        claim_within_ms: block
-            .map(|block| if claimable(block) { millis(left.until(block.deadline)) } else { 0 }),
+        claim_within_ms: block.map(claim_within),
+    }
+}
+
+fn lease(verdict: Verdict, left: &Left) -> LeaseVerdict {
+    let block = verdict.block.as_ref();
+    let ttl = |lease: &Block| {
+        if lease.is_live_lease() { millis(left.until(lease.reported_at + lease.ttl)) } else { 0 }
+    };
+    LeaseVerdict {
+        id: verdict.id,
+        status: status(verdict.status),
+        round: block.map(|block| block.id.round),
+        group: block.map(group),
+        permits: block.map(|block| permits(block.permits)),
+        drawn: block.map(|block| permits(block.used)),
+        released: block.map(|block| permits(block.released)),
+        ttl_ms: block.map(ttl),
     }
 }
 

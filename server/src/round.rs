@@ -5,10 +5,10 @@
 
 use crate::store::{self, Attempt, Body, Loaded, Missing, Prepared, Step, Store, StoreError, Taken, Timing};
 use pgsemaphore_allocation::{
-    Call, Client, ClientId, DbTime, Demand, GrantReport, Outcome, Plan, Refused, Semaphore, SemaphoreKey,
-    State, Work, check, round, sync, timer,
+    Call, ClientId, DbTime, Demand, GrantReport, LeaseReport, Outcome, Plan, Refused, Semaphore,
+    SemaphoreKey, State, Work, check, round, sync, timer,
 };
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Rows may be missing this often in a row: for a key that is new, and again for one that was forgotten meanwhile.
@@ -27,6 +27,12 @@ pub struct Heard {
     pub demand: Vec<Demand>,
     /// Reports of grants, as they came.
     pub grants: Vec<GrantReport>,
+    /// Reports of leases, as they came.
+    pub leases: Vec<LeaseReport>,
+    /// Whether the client can hold leases.
+    pub takes_leases: bool,
+    /// Whether its reports were committed already: a parked call is looked at again.
+    pub applied: bool,
 }
 
 impl Heard {
@@ -39,6 +45,9 @@ impl Heard {
             waited: i64::try_from(waited).unwrap_or(i64::MAX),
             demand: self.demand.clone(),
             grants: self.grants.clone(),
+            leases: self.leases.clone(),
+            takes_leases: self.takes_leases,
+            applied: self.applied,
         }
     }
 }
@@ -56,6 +65,45 @@ pub struct Turn {
     pub(crate) timing: Option<Timing>,
     /// When the key is next due without a message.
     pub(crate) next_deadline: Option<Instant>,
+    /// Whose state may differ now.
+    pub(crate) stirred: Stirred,
+}
+
+/// Clients whose state may differ after a transaction.
+#[derive(Debug)]
+pub(crate) enum Stirred {
+    /// Those whose blocks it changed.
+    Some(BTreeSet<ClientId>),
+    /// Any: what they share changed.
+    All,
+}
+
+impl Stirred {
+    fn nobody() -> Self {
+        Self::Some(BTreeSet::new())
+    }
+
+    fn by(state: &State, plan: &Plan) -> Self {
+        let mark = |until: Option<DbTime>| until.is_some_and(|until| until > plan.now);
+        let group_before = |group| state.groups.get(group).and_then(|usage| usage.contended_until);
+        let mut groups = plan.groups.iter();
+        if mark(state.semaphore.contended_until) != mark(plan.semaphore.contended_until)
+            || groups.any(|(group, usage)| mark(group_before(group)) != mark(usage.contended_until))
+        {
+            return Self::All;
+        }
+        let before = |id| state.clients.get(id).map(|client| client.open_blocks);
+        let changed = plan.clients.iter().filter(|(id, client)| before(*id) != Some(client.open_blocks));
+        Self::Some(changed.map(|(id, _)| id.clone()).collect())
+    }
+
+    /// Whether the state of this client may differ.
+    pub(crate) fn includes(&self, client: &ClientId) -> bool {
+        match self {
+            Self::Some(clients) => clients.contains(client),
+            Self::All => true,
+        }
+    }
 }
 
 /// Whether a transaction answered its calls.
@@ -118,7 +166,7 @@ impl Body for Transaction<'_> {
             return Ok(Step::RollBack(without_row(&taken, work, &calls)));
         };
         if let Some(remaining) = too_early(&taken, &semaphore, work, self.period) {
-            let turn = turn(&taken, &semaphore, TurnResult::TooEarly(remaining));
+            let turn = turn(&taken, &semaphore, TurnResult::TooEarly(remaining), Stirred::nobody());
             return Ok(Step::RollBack(Attempted::Done(turn)));
         }
         semaphore.slot_cap = semaphore.slot_cap.max(prepared.slot_cap);
@@ -128,9 +176,17 @@ impl Body for Transaction<'_> {
             Loaded::Missing(missing) => return Ok(Step::RollBack(Attempted::Missing(missing))),
         };
         let plan = plan(work, &state, &calls)?;
-        store::apply(attempt, key, &plan, work, taken.batch_cap).await?;
-        let turn = turn(&taken, &plan.semaphore, TurnResult::Outcomes(plan.answers));
-        Ok(Step::Commit(Attempted::Done(turn)))
+        let only_looks = work == Work::Sync && calls.iter().all(|call| call.applied);
+        if !only_looks {
+            store::apply(attempt, key, &plan, work, taken.batch_cap).await?;
+        }
+        let stirred = Stirred::by(&state, &plan);
+        let turn = turn(&taken, &plan.semaphore, TurnResult::Outcomes(plan.answers), stirred);
+        Ok(if only_looks {
+            Step::RollBack(Attempted::Done(turn))
+        } else {
+            Step::Commit(Attempted::Done(turn))
+        })
     }
 }
 
@@ -153,22 +209,10 @@ fn without_row(taken: &Taken, work: Work, calls: &[Call]) -> Attempted {
     } else if work == Work::Round || calls.iter().any(|call| call.seen > 0) {
         return Attempted::Missing(Missing::default());
     } else {
-        sync(&blank(taken.now), calls).answers
+        let policy = taken.policy.as_ref().map(|(policy, _)| policy.clone());
+        sync(&State::new(taken.now, nothing.clone(), policy), calls).answers
     };
-    Attempted::Done(turn(taken, &nothing, TurnResult::Outcomes(outcomes)))
-}
-
-fn blank(now: DbTime) -> State {
-    State {
-        now,
-        semaphore: Semaphore::default(),
-        policy: None,
-        groups: BTreeMap::new(),
-        clients: BTreeMap::<ClientId, Client>::new(),
-        blocks: BTreeMap::new(),
-        due: BTreeMap::new(),
-        contended_elsewhere_until: None,
-    }
+    Attempted::Done(turn(taken, &nothing, TurnResult::Outcomes(outcomes), Stirred::nobody()))
 }
 
 /// How long until a round may start, where that is in the future. A last round that the clock has not reached yet was
@@ -179,7 +223,7 @@ fn too_early(taken: &Taken, semaphore: &Semaphore, work: Work, period: Duration)
     period.checked_sub(Duration::from_micros(since)).filter(|remaining| !remaining.is_zero())
 }
 
-fn turn(taken: &Taken, semaphore: &Semaphore, result: TurnResult) -> Turn {
+fn turn(taken: &Taken, semaphore: &Semaphore, result: TurnResult, stirred: Stirred) -> Turn {
     let until = |deadline: DbTime| Duration::from_micros(u64::try_from(deadline - taken.now).unwrap_or(0));
     Turn {
         result,
@@ -187,5 +231,6 @@ fn turn(taken: &Taken, semaphore: &Semaphore, result: TurnResult) -> Turn {
         anchor: taken.anchor,
         timing: taken.policy.as_ref().map(|(_, timing)| *timing),
         next_deadline: semaphore.next_deadline().map(|deadline| taken.anchor + until(deadline)),
+        stirred,
     }
 }

@@ -3,8 +3,8 @@
 
 use pgsemaphore::{Heard, Store, TurnResult, transact};
 use pgsemaphore_allocation::{
-    BlockId, ClientId, Demand, GrantReport, Group, Outcome, Policy, SemaphoreKey, Verdict, Work, round, sync,
-    timer,
+    BlockId, ClientId, Demand, Extra, GrantReport, Group, LeaseReport, Outcome, Policy, Provisioning,
+    SemaphoreKey, Verdict, Work, round, sync, timer,
 };
 use pgsemaphore_sim::{Limits, MemoryStore};
 use pgsemaphore_tests::Db;
@@ -41,13 +41,16 @@ struct World<'a> {
     /// Blocks that clients were told of, and the highest round each of them heard.
     told: Vec<(ClientId, String)>,
     seen: BTreeMap<ClientId, u64>,
+    /// Versions of the policy so far.
+    versions: i64,
 }
 
 impl<'a> World<'a> {
     fn new(seed: u64, store: &'a Store) -> Self {
         let random = StdRng::seed_from_u64(seed);
         let key = SemaphoreKey::new(format!("world:{seed}"));
-        Self { seed, random, store, memory: MemoryStore::new(), key, told: Vec::new(), seen: BTreeMap::new() }
+        let (told, seen) = (Vec::new(), BTreeMap::new());
+        Self { seed, random, store, memory: MemoryStore::new(), key, told, seen, versions: 0 }
     }
 
     async fn run(mut self) {
@@ -66,11 +69,34 @@ impl<'a> World<'a> {
         // Short enough that some grants are due while the world runs, and some are not.
         let grant_timeout_ms = self.random.random_range(100..400_i64);
         let groups = ceiling.map_or("{}".to_owned(), |ceiling| format!(r#"{{"g":{ceiling}}}"#));
+        let (provisioning, mode) = match self.random.random_range(0..5) {
+            0 => (Provisioning::None, r#""none""#),
+            1 => (Provisioning::Under { reserve: 2 }, r#""under","lease_reserve":2"#),
+            2 => (Provisioning::Over { extra: Extra::Permits(2) }, r#""over","lease_extra":2"#),
+            3 => (
+                Provisioning::Over { extra: Extra::Millionths(333_333) },
+                r#""over","lease_extra_ratio":0.333333"#,
+            ),
+            _ => (Provisioning::Strict, r#""strict""#),
+        };
+        let within = self.random.random_bool(0.5);
+        let limited = if within { "within_group_limit" } else { "excluded" };
         let policy = format!(
-            r#"{{"limit":{limit},"group_limits":{groups},"grant_timeout_ms":{grant_timeout_ms},"round_period_ms":0}}"#
+            r#"{{"limit":{limit},"group_limits":{groups},"grant_timeout_ms":{grant_timeout_ms},"round_period_ms":0,
+                "provisioning":{mode},"permits_per_lease":3,"lease_ttl_ms":500,"limited_groups":"{limited}"}}"#
         );
         self.store.put_policy(self.key.as_str(), &policy, "test").await.expect("a policy");
-        let policy = Policy { limit: Some(limit), grant_timeout: grant_timeout_ms * 1000, round_period: 0 };
+        self.versions += 1;
+        let policy = Policy {
+            limit: Some(limit),
+            grant_timeout: grant_timeout_ms * 1000,
+            round_period: 0,
+            provisioning,
+            permits_per_lease: 3,
+            lease_ttl: 500_000,
+            leases_within_group_limit: within,
+            stamp: self.versions,
+        };
         let groups = ceiling.map(|ceiling| (Group::new("g"), ceiling)).into_iter().collect();
         self.memory.set_limits(&self.key, Some(Limits { policy, groups }));
     }
@@ -106,19 +132,28 @@ impl<'a> World<'a> {
                 demand.push(Demand { group: Group::new(group), count, oldest_age });
             }
         }
-        let known = self.told.clone();
-        let reported =
-            known.into_iter().filter(|(owner, _)| *owner == client || self.random.random_ratio(1, 10));
-        let mut grants = Vec::new();
-        for (_, id) in reported.collect::<Vec<_>>() {
+        let (mut grants, mut leases) = (Vec::new(), Vec::new());
+        for (owner, id) in self.told.clone() {
+            // Sometimes somebody else's, and sometimes as what it is not.
+            if (owner != client && self.random.random_bool(0.9)) || self.random.random_bool(0.5) {
+                continue;
+            }
+            let (used, released) = (self.random.random_range(0..5), self.random.random_range(0..5));
             if self.random.random_bool(0.5) {
-                let (claimed, released) = (self.random.random_range(0..5), self.random.random_range(0..5));
-                grants.push(GrantReport { id, claimed, released });
+                grants.push(GrantReport { id, claimed: used, released });
+            } else {
+                leases.push(LeaseReport {
+                    id,
+                    drawn: used,
+                    released,
+                    stopped: self.random.random_ratio(1, 4),
+                });
             }
         }
         let latest = self.seen.get(&client).copied().unwrap_or(0);
         let seen = if self.random.random_bool(0.7) { latest } else { 0 };
-        Heard { client, seen, arrival: Instant::now(), demand, grants }
+        let takes_leases = self.random.random_bool(0.8);
+        Heard { client, seen, arrival: Instant::now(), demand, grants, leases, takes_leases, applied: false }
     }
 
     fn hear(&mut self, heard: &[Heard], outcomes: &[Outcome]) {

@@ -3,9 +3,10 @@
 use crate::blocked::Lacking;
 use crate::call::Call;
 use crate::draft::Draft;
-use crate::names::{BlockId, ClientId, DbTime, Slot};
+use crate::fingerprint;
+use crate::names::{BlockId, ClientId, DbTime, Group, Slot};
 use crate::plan::Plan;
-use crate::state::{Block, Kind, Status};
+use crate::state::{Block, Kind, Provisioning, State, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What becomes of one call.
@@ -40,6 +41,10 @@ pub struct Answer {
     pub blocked: Vec<Lacking>,
     /// Somebody's demand is blocked by the limit.
     pub contended: bool,
+    /// Groups in which this client holds a lease and somebody's demand is blocked by the group's ceiling.
+    pub contended_groups: Vec<Group>,
+    /// Differs from the last one when the client has to hear of something.
+    pub state: String,
     /// When the next round may start; `None` in the answer to a sync.
     pub next_round_at: Option<DbTime>,
 }
@@ -49,6 +54,8 @@ pub struct Answer {
 pub struct Verdict {
     /// The id as the client spelt it.
     pub id: String,
+    /// Whether it was reported, or is delivered, as a grant or as a lease.
+    pub kind: Kind,
     /// What it is.
     pub status: VerdictStatus,
     /// The block, where this client holds it or it was settled in this transaction.
@@ -69,6 +76,7 @@ pub enum VerdictStatus {
 /// Turns the draft into a plan with an outcome for each call.
 pub(crate) fn finish(
     mut draft: Draft,
+    state: &State,
     calls: &[Call],
     admitted: &[Result<(), Refused>],
     mut lacking: BTreeMap<usize, Vec<Lacking>>,
@@ -79,54 +87,74 @@ pub(crate) fn finish(
         by_client.entry(&block.client).or_default().push(*slot);
     }
     let contended = draft.semaphore.contended_until.is_some_and(|until| until > draft.now);
-    let answer = |(at, call): (usize, &Call)| match admitted[at] {
-        Err(refused) => Outcome::Refused(refused),
-        Ok(()) => Outcome::Answered(Answer {
+    let provisioning = state.policy.as_ref().map_or(Provisioning::None, |policy| policy.provisioning);
+    let answer = |(at, call): (usize, &Call)| {
+        if let Err(refused) = admitted[at] {
+            return Outcome::Refused(refused);
+        }
+        let own = by_client.get(&call.client).map_or(&[][..], Vec::as_slice);
+        let contended_groups = contended_groups(&draft, own);
+        let open_blocks = draft.clients.get(&call.client).map_or(0, |client| client.open_blocks);
+        let names = contended_groups.iter().map(Group::as_str);
+        Outcome::Answered(Answer {
             round: draft.semaphore.round,
-            verdicts: verdicts(&draft, call, by_client.get(&call.client).map_or(&[], Vec::as_slice)),
+            verdicts: verdicts(&draft, call, own),
             blocked: lacking.remove(&at).unwrap_or_default(),
             contended,
+            state: fingerprint::of_client(open_blocks, contended, names, provisioning),
+            contended_groups,
             next_round_at,
-        }),
+        })
     };
     let answers = calls.iter().enumerate().map(answer).collect();
     draft.shorten_free_list();
     plan(draft, answers)
 }
 
+/// Groups in which the client holds a lease and whose ceiling blocks somebody's demand.
+fn contended_groups(draft: &Draft, own: &[Slot]) -> Vec<Group> {
+    let leases =
+        own.iter().filter_map(|slot| draft.blocks.get(slot)).filter(|block| block.kind == Kind::Lease);
+    let groups: BTreeSet<&Group> = leases.map(|lease| &lease.group).collect();
+    let contended =
+        |group: &&Group| draft.groups[*group].contended_until.is_some_and(|until| until > draft.now);
+    groups.into_iter().filter(contended).cloned().collect()
+}
+
 fn verdicts(draft: &Draft, call: &Call, own: &[Slot]) -> Vec<Verdict> {
     let mut told = BTreeSet::new();
-    let reported = call.grants.iter().filter(|report| told.insert(report.id.as_str()));
-    let mut verdicts: Vec<_> = reported.map(|report| verdict(draft, &call.client, &report.id)).collect();
-    let unseen =
-        own.iter().filter_map(|slot| draft.blocks.get(slot)).filter(|block| block.id.round > call.seen);
-    for block in unseen {
+    let mut verdicts = Vec::new();
+    for report in call.grants.iter().filter(|report| told.insert(report.id.as_str())) {
+        verdicts.push(verdict(draft, call, &report.id, Kind::Grant, VerdictStatus::NotFound));
+    }
+    for report in call.leases.iter().filter(|report| told.insert(report.id.as_str())) {
+        let stopped = call.leases.iter().any(|other| other.id == report.id && other.stopped);
+        let unknown = if stopped { VerdictStatus::Settled } else { VerdictStatus::Open(Status::Retired) };
+        verdicts.push(verdict(draft, call, &report.id, Kind::Lease, unknown));
+    }
+    let open = own.iter().filter_map(|slot| draft.blocks.get(slot));
+    for block in open.filter(|block| block.id.round > call.seen) {
         let id = block.id.to_string();
         if !told.contains(id.as_str()) {
-            verdicts.push(Verdict {
-                id,
-                status: VerdictStatus::Open(block.status),
-                block: Some(block.clone()),
-            });
+            let status = VerdictStatus::Open(block.status);
+            verdicts.push(Verdict { id, kind: block.kind, status, block: Some(block.clone()) });
         }
     }
     verdicts
 }
 
-fn verdict(draft: &Draft, client: &ClientId, id: &str) -> Verdict {
-    let own = |block: &&Block| block.client == *client && block.kind == Kind::Grant;
+/// The verdict of a reported block; `unknown` where the client holds no such block.
+fn verdict(draft: &Draft, call: &Call, id: &str, kind: Kind, unknown: VerdictStatus) -> Verdict {
+    let own = |block: &&Block| block.client == call.client && block.kind == kind;
     let name = BlockId::parse(id);
-    if let Some(block) = name.and_then(|name| draft.block(name)).filter(own) {
-        return Verdict {
-            id: id.to_owned(),
-            status: VerdictStatus::Open(block.status),
-            block: Some(block.clone()),
-        };
-    }
-    if let Some(block) = name.and_then(|name| draft.settled.get(&name)).filter(own) {
-        return Verdict { id: id.to_owned(), status: VerdictStatus::Settled, block: Some(block.clone()) };
-    }
-    Verdict { id: id.to_owned(), status: VerdictStatus::NotFound, block: None }
+    let open = name.and_then(|name| draft.block(name)).filter(own);
+    let settled = name.and_then(|name| draft.settled.get(&name)).filter(own);
+    let status = match (open, settled) {
+        (Some(block), _) => VerdictStatus::Open(block.status),
+        (None, Some(_)) => VerdictStatus::Settled,
+        (None, None) => unknown,
+    };
+    Verdict { id: id.to_owned(), kind, status, block: open.or(settled).cloned() }
 }
 
 fn plan(draft: Draft, answers: Vec<Outcome>) -> Plan {

@@ -4,7 +4,7 @@ use crate::call::Call;
 use crate::draft::Draft;
 use crate::names::{ClientId, DbTime, Group, Micros, Permits};
 use crate::state::{Client, State};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An entry counts for this long after the round that wrote it: 75 s, longer than a call can be parked.
 pub const BLOCKED_LIFETIME: Micros = 75_000_000;
@@ -64,8 +64,13 @@ pub(crate) fn record<R>(
     for (id, entries) in by_client {
         keep(draft, id, entries);
     }
+    mark_key(draft, state, lacking);
+    mark_groups(draft, state, lacking);
+}
+
+fn mark_key(draft: &mut Draft, state: &State, lacking: &BTreeMap<usize, Vec<Lacking>>) {
     let by_limit = lacking.values().flatten().any(|lacks| lacks.reason == Reason::Limit);
-    let elsewhere = state.contended_elsewhere_until.filter(|until| *until > draft.now);
+    let elsewhere = state.contended_elsewhere.key.filter(|until| *until > draft.now);
     let unresolved = state.policy.as_ref().is_some_and(|policy| policy.limit.is_none());
     draft.semaphore.contended_until = if by_limit {
         Some(draft.now + BLOCKED_LIFETIME)
@@ -74,6 +79,20 @@ pub(crate) fn record<R>(
     } else {
         elsewhere
     };
+}
+
+fn mark_groups(draft: &mut Draft, state: &State, lacking: &BTreeMap<usize, Vec<Lacking>>) {
+    let by_ceiling = lacking.values().flatten().filter(|lacks| lacks.reason == Reason::GroupLimit);
+    let lacking: BTreeSet<&Group> = by_ceiling.map(|lacks| &lacks.group).collect();
+    for (group, usage) in &mut draft.groups {
+        let elsewhere =
+            state.contended_elsewhere.groups.get(group).copied().filter(|until| *until > draft.now);
+        let until = if lacking.contains(group) { Some(draft.now + BLOCKED_LIFETIME) } else { elsewhere };
+        if usage.contended_until != until {
+            usage.contended_until = until;
+            draft.changed_groups.insert(group.clone());
+        }
+    }
 }
 
 fn keep(draft: &mut Draft, id: &ClientId, entries: BTreeMap<Group, Lacking>) {

@@ -15,6 +15,12 @@ pub struct Call {
     pub demand: Vec<Demand>,
     /// Reports of grants, as they came.
     pub grants: Vec<GrantReport>,
+    /// Reports of leases, as they came.
+    pub leases: Vec<LeaseReport>,
+    /// Whether the client can hold leases.
+    pub takes_leases: bool,
+    /// Whether the reports were applied by an earlier transaction: a parked call is looked at again.
+    pub applied: bool,
 }
 
 /// Items queued in one group.
@@ -37,4 +43,17 @@ pub struct GrantReport {
     pub claimed: Permits,
     /// Of those, how many came back.
     pub released: Permits,
+}
+
+/// Cumulative counts of one lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseReport {
+    /// The id as the client spelt it; it need not name a block.
+    pub id: String,
+    /// Permits drawn so far.
+    pub drawn: Permits,
+    /// Of those, how many came back.
+    pub released: Permits,
+    /// Nothing is drawn from it any more.
+    pub stopped: bool,
 }

@@ -1,6 +1,7 @@
 //! The working copy of a plan, and the one place where blocks change: counters, batches and free rows follow.
 
-use crate::names::{BlockId, ClientId, DbTime, Group, Slot};
+use crate::fingerprint;
+use crate::names::{BlockId, ClientId, DbTime, Group, Permits, Slot};
 use crate::plan::PendingWrite;
 use crate::state::{Block, Client, GroupUsage, Kind, Semaphore, State};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,8 @@ pub(crate) struct Draft {
     pub(crate) blocks: BTreeMap<Slot, Block>,
     /// Blocks of which everything came back in this transaction, as they were then.
     pub(crate) settled: BTreeMap<BlockId, Block>,
+    /// What leases that nobody knows are said to use; counts against this round only.
+    pub(crate) charged: Permits,
     pub(crate) pending: BTreeMap<i32, PendingWrite>,
     pub(crate) changed_slots: BTreeSet<Slot>,
     pub(crate) changed_groups: BTreeSet<Group>,
@@ -28,6 +31,7 @@ impl Draft {
             clients: state.clients.clone(),
             blocks: state.blocks.clone(),
             settled: BTreeMap::new(),
+            charged: 0,
             pending: BTreeMap::new(),
             changed_slots: BTreeSet::new(),
             changed_groups: BTreeSet::new(),
@@ -49,57 +53,76 @@ impl Draft {
 
     /// Adds a new block.
     pub(crate) fn insert(&mut self, block: Block) {
-        let client = self.clients.get_mut(&block.client).expect("clients of calls are in the state");
-        client.last_block = block.id.round;
-        self.changed_clients.insert(block.client.clone());
         self.changed_slots.insert(block.id.slot);
-        self.count(&block.group, block.kind, block.counted());
+        self.count(None, Some(&block));
+        if let Some(client) = self.clients.get_mut(&block.client) {
+            client.last_block = block.id.round;
+            if block.kind == Kind::Lease {
+                client.leases.push(block.id.slot);
+            }
+        }
         self.blocks.insert(block.id.slot, block);
     }
 
     /// Changes an open block, and settles it if nothing of it counts any more.
     pub(crate) fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Block)) {
-        let Some(before) = self.blocks.get(&slot) else { return };
+        let Some(before) = self.blocks.remove(&slot) else { return };
         let mut block = before.clone();
         change(&mut block);
-        if block == *before {
-            return;
-        }
-        let (counted_before, batch) = (before.counted(), before.batch);
-        if batch.is_some() && block.unclaimed() == 0 {
+        if block.unclaimed() == 0 {
             block.batch = None;
         }
-        self.changed_slots.insert(slot);
-        self.count(&block.group, block.kind, block.counted() - counted_before);
-        if let Some(n) = batch.filter(|_| block.batch.is_none()) {
-            self.leave_batch(n);
-        }
-        if block.counted() > 0 {
+        if block == before {
             self.blocks.insert(slot, block);
             return;
         }
-        self.blocks.remove(&slot);
-        self.free_slot(slot);
+        self.changed_slots.insert(slot);
+        if let Some(n) = before.batch.filter(|_| block.batch.is_none()) {
+            self.leave_batch(n);
+        }
+        if block.counted() > 0 {
+            self.count(Some(&before), Some(&block));
+            self.blocks.insert(slot, block);
+        } else {
+            self.count(Some(&before), None);
+            self.settle(block);
+        }
+    }
+
+    fn settle(&mut self, block: Block) {
+        self.free_slot(block.id.slot);
+        if let Some(client) = self.clients.get_mut(&block.client) {
+            client.leases.retain(|slot| *slot != block.id.slot);
+        }
         if block.permits > 0 {
             self.settled.insert(block.id, block);
         }
     }
 
-    fn count(&mut self, group: &Group, kind: Kind, delta: i64) {
-        if delta == 0 {
-            return;
+    /// Moves the counters of the key, of the group and of the client by what becomes of one block.
+    fn count(&mut self, before: Option<&Block>, after: Option<&Block>) {
+        let Some(block) = after.or(before) else { return };
+        let counted = |block: Option<&Block>| block.map_or(0, Block::counted);
+        let live = |block: Option<&Block>| i64::from(block.is_some_and(Block::is_live_lease));
+        let print = |block: Option<&Block>| block.map_or(0, fingerprint::of_block);
+        let (permits, leases) = (counted(after) - counted(before), live(after) - live(before));
+        let usage = self.groups.get_mut(&block.group).expect("groups of blocks and demand are in the state");
+        if permits != 0 || leases != 0 {
+            let (of_key, of_group) = match block.kind {
+                Kind::Grant => (&mut self.semaphore.grants, &mut usage.grants),
+                Kind::Lease => (&mut self.semaphore.leases, &mut usage.leases),
+            };
+            *of_key += permits;
+            *of_group += permits;
+            self.semaphore.live_leases += leases;
+            usage.live_leases += leases;
+            self.changed_groups.insert(block.group.clone());
         }
-        let usage = self.groups.get_mut(group).expect("groups of blocks and demand are in the state");
-        match kind {
-            Kind::Grant => {
-                usage.grants += delta;
-                self.semaphore.grants += delta;
-            }
-            Kind::Lease => {
-                usage.leases += delta;
-                self.semaphore.leases += delta;
-            }
+        let (old, new) = (print(before), print(after));
+        if old != new {
+            let client = self.clients.get_mut(&block.client).expect("owners of blocks are in the state");
+            client.open_blocks = client.open_blocks.wrapping_sub(old).wrapping_add(new);
+            self.changed_clients.insert(block.client.clone());
         }
-        self.changed_groups.insert(group.clone());
     }
 }

@@ -1,39 +1,41 @@
 //! Step 4: permits for demand, oldest first across all clients.
 
 use crate::blocked::{Lacking, Reason};
+use crate::budget::{self, Usage};
 use crate::call::{Call, Demand};
 use crate::draft::Draft;
-use crate::names::{BlockId, ClientId, DbTime, Group, Permits, Slot};
+use crate::names::{BlockId, DbTime, Group, Permits, Slot};
 use crate::state::{Block, Kind, Policy, Status};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::undelivered::Owned;
+use std::collections::BTreeMap;
 
 /// One demand entry at its place in the order.
-struct Entry<'a> {
+pub(crate) struct Entry<'a> {
     oldest: DbTime,
-    call: usize,
-    demand: &'a Demand,
+    pub(crate) call: usize,
+    pub(crate) demand: &'a Demand,
 }
 
 /// Grants what the limit leaves; says what each call still lacks.
-pub(crate) fn allocate<R>(
+pub(crate) fn allocate(
     draft: &mut Draft,
     policy: &Policy,
     calls: &[Call],
-    admitted: &[Result<(), R>],
+    entries: &[Entry],
+    owned: &mut Owned,
 ) -> BTreeMap<usize, Vec<Lacking>> {
-    let mut undelivered = Undelivered::new(draft, calls);
     let mut lacking = BTreeMap::<usize, Vec<Lacking>>::new();
     let mut made = Vec::new();
-    for entry in in_order(draft.now, calls, admitted) {
+    for entry in entries {
         let call = &calls[entry.call];
         let group = &entry.demand.group;
-        let mut lacks = (entry.demand.count - undelivered.permits(draft, call, entry.call, group)).max(0);
+        let mut lacks = (entry.demand.count - owned.undelivered(draft, call, entry.call, group)).max(0);
         let granted = lacks.min(headroom(draft, policy, group).left()).max(0);
         if granted > 0
             && let Some(slot) = draft.take_slot()
         {
             let block = new_grant(draft, policy, slot, call, group, granted);
-            undelivered.add(&block);
+            owned.add(&block);
             draft.insert(block);
             made.push(slot);
             lacks -= granted;
@@ -52,7 +54,7 @@ pub(crate) fn allocate<R>(
 }
 
 /// Oldest first, then by arrival.
-fn in_order<'a, R>(now: DbTime, calls: &'a [Call], admitted: &[Result<(), R>]) -> Vec<Entry<'a>> {
+pub(crate) fn in_order<'a, R>(now: DbTime, calls: &'a [Call], admitted: &[Result<(), R>]) -> Vec<Entry<'a>> {
     let mut entries = Vec::new();
     for (at, call) in calls.iter().enumerate().filter(|(at, _)| admitted[*at].is_ok()) {
         for demand in call.demand.iter().filter(|demand| demand.count > 0) {
@@ -72,7 +74,7 @@ struct Headroom {
 fn headroom(draft: &Draft, policy: &Policy, group: &Group) -> Headroom {
     let usage = &draft.groups[group];
     Headroom {
-        budget: policy.limit.map(|limit| limit - draft.semaphore.grants - draft.semaphore.leases),
+        budget: budget::for_grants(policy, Usage::new(&draft.semaphore, draft.charged)),
         group: usage.limit.map(|limit| limit - usage.grants - usage.leases),
     }
 }
@@ -89,36 +91,6 @@ impl Headroom {
             (Some(budget), Some(group)) if group.max(0) < budget.max(0) => Reason::GroupLimit,
             _ => Reason::Limit,
         }
-    }
-}
-
-/// Blocks that calls have not heard of: their permits cover demand, and this round's replies deliver them again.
-struct Undelivered {
-    reported: Vec<BTreeSet<BlockId>>,
-    by_owner: BTreeMap<(ClientId, Group), Vec<Slot>>,
-}
-
-impl Undelivered {
-    fn new(draft: &Draft, calls: &[Call]) -> Self {
-        let reported =
-            |call: &Call| call.grants.iter().filter_map(|report| BlockId::parse(&report.id)).collect();
-        let mut new = Self { reported: calls.iter().map(reported).collect(), by_owner: BTreeMap::new() };
-        draft.blocks.values().for_each(|block| new.add(block));
-        new
-    }
-
-    fn add(&mut self, block: &Block) {
-        let owner = (block.client.clone(), block.group.clone());
-        self.by_owner.entry(owner).or_default().push(block.id.slot);
-    }
-
-    fn permits(&self, draft: &Draft, call: &Call, at: usize, group: &Group) -> Permits {
-        let slots = self.by_owner.get(&(call.client.clone(), group.clone())).into_iter().flatten();
-        let blocks = slots.filter_map(|slot| draft.blocks.get(slot));
-        blocks
-            .filter(|block| block.id.round > call.seen && !self.reported[at].contains(&block.id))
-            .map(|block| block.permits)
-            .sum()
     }
 }
 
@@ -142,6 +114,9 @@ fn new_grant(
         deadline: draft.now + policy.grant_timeout,
         batch: None,
         created_at: draft.now,
+        stopped: false,
+        ttl: 0,
+        reported_at: draft.now,
     }
 }
 

@@ -6,33 +6,43 @@
 //! clock, randomness or an iteration order that depends on a hash. [`check`] is a second opinion, written from the
 //! promises and not from this algorithm.
 //!
-//! The steps of a round, in order, are the modules [`reports`](self), `reclaim`, `grants`, `blocked` and `answers`;
-//! [`round`], [`sync`] and [`timer`] put them together. All of them change blocks through `draft` alone, which keeps
+//! The steps of a round, in order, are the modules `reports`, `reclaim`, `retire`, `grants`, `leases`, `blocked` and
+//! `answers`; [`round`], [`sync`] and [`timer`] put them together. All of them change blocks through `draft` alone, which keeps
 //! counters, batches and free slots in step with the blocks.
 
 mod answers;
 mod batches;
 mod blocked;
+mod budget;
 mod call;
 mod check;
 mod draft;
+mod fingerprint;
 mod grants;
+mod leases;
 mod names;
 mod plan;
 mod reclaim;
 mod reports;
+mod retire;
 mod slots;
 mod state;
+mod undelivered;
 
 pub use answers::{Answer, Outcome, Refused, Verdict, VerdictStatus};
 pub use blocked::{BLOCKED_LIFETIME, BLOCKED_REWRITTEN_AFTER, BlockedEntry, Lacking, Reason};
-pub use call::{Call, Demand, GrantReport};
+pub use call::{Call, Demand, GrantReport, LeaseReport};
 pub use check::{Violation, check};
+pub use fingerprint::of_block as block_fingerprint;
 pub use names::{BlockId, ClientId, DbTime, Group, Micros, Permits, SemaphoreKey, Slot};
 pub use plan::{PendingWrite, Plan, Work};
-pub use state::{Batch, Block, Client, GroupUsage, Kind, Policy, Semaphore, State, Status};
+pub use retire::must_read_leases;
+pub use state::{
+    Batch, Block, Client, Contended, Extra, GroupUsage, Kind, Policy, Provisioning, Semaphore, State, Status,
+};
 
 use draft::Draft;
+use undelivered::Owned;
 
 /// Plans a round: numbers it, applies reports, reclaims, grants, and says what stays blocked.
 ///
@@ -49,26 +59,32 @@ pub fn round(state: &State, calls: &[Call]) -> Plan {
         return plan;
     };
     let mut draft = Draft::new(state);
-    let admitted = reports::apply(&mut draft, calls);
+    let admitted = reports::apply(&mut draft, Some(&policy), calls);
+    draft.charged = reports::charges(&draft, &policy, calls, &admitted);
     draft.number_round();
     draft.semaphore.permit_limit = policy.limit;
     reclaim::reclaim(&mut draft, state);
-    let lacking = grants::allocate(&mut draft, &policy, calls, &admitted);
+    retire::retire(&mut draft, state, Work::Round);
+    let entries = grants::in_order(draft.now, calls, &admitted);
+    let mut owned = Owned::new(&draft, calls);
+    let mut lacking = grants::allocate(&mut draft, &policy, calls, &entries, &mut owned);
+    leases::allocate(&mut draft, &policy, calls, &entries, &mut owned, &mut lacking);
     blocked::record(&mut draft, state, calls, &admitted, &lacking);
     let next_round_at = Some(draft.now + policy.round_period);
-    answers::finish(draft, calls, &admitted, lacking, next_round_at)
+    answers::finish(draft, state, calls, &admitted, lacking, next_round_at)
 }
 
-/// Plans a batch of syncs: applies reports and answers; nothing is reclaimed, granted or numbered.
+/// Plans a batch of syncs: applies reports and answers; nothing is reclaimed, retired, granted, charged or numbered.
 pub fn sync(state: &State, calls: &[Call]) -> Plan {
     let mut draft = Draft::new(state);
-    let admitted = reports::apply(&mut draft, calls);
-    answers::finish(draft, calls, &admitted, Default::default(), None)
+    let admitted = reports::apply(&mut draft, state.policy.as_ref(), calls);
+    answers::finish(draft, state, calls, &admitted, Default::default(), None)
 }
 
 /// Plans what is due without any message: reclaims, answers nobody.
 pub fn timer(state: &State) -> Plan {
     let mut draft = Draft::new(state);
     reclaim::reclaim(&mut draft, state);
-    answers::finish(draft, &[], &[], Default::default(), None)
+    retire::retire(&mut draft, state, Work::Timer);
+    answers::finish(draft, state, &[], &[], Default::default(), None)
 }

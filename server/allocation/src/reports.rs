@@ -2,10 +2,10 @@
 //! frees the same capacity twice.
 
 use crate::answers::Refused;
-use crate::call::{Call, GrantReport};
+use crate::call::{Call, GrantReport, LeaseReport};
 use crate::draft::Draft;
 use crate::names::{BlockId, Micros, Permits};
-use crate::state::Kind;
+use crate::state::{Block, Kind, Policy, Status};
 use std::collections::BTreeMap;
 
 /// How far `seen` may be ahead of both the key's round and the clock: one day, in rounds (microseconds).
@@ -15,7 +15,7 @@ const LAST_SEEN_RESOLUTION: Micros = 20_000_000;
 
 /// Applies the calls' reports in their order. Says for each call whether it is admitted; reports of a refused one
 /// are not applied.
-pub(crate) fn apply(draft: &mut Draft, calls: &[Call]) -> Vec<Result<(), Refused>> {
+pub(crate) fn apply(draft: &mut Draft, policy: Option<&Policy>, calls: &[Call]) -> Vec<Result<(), Refused>> {
     let clock = u64::try_from(draft.now.0).unwrap_or(0);
     let seen_max = draft.semaphore.round.max(clock).saturating_add(SEEN_AHEAD_MAX);
     calls
@@ -25,9 +25,15 @@ pub(crate) fn apply(draft: &mut Draft, calls: &[Call]) -> Vec<Result<(), Refused
                 return Err(Refused::SeenTooFarAhead { max: seen_max });
             }
             draft.semaphore.round = draft.semaphore.round.max(call.seen);
-            touch_client(draft, call);
-            for (id, report) in merged(&call.grants) {
-                apply_grant(draft, call, id, report);
+            if !call.applied {
+                touch_client(draft, call);
+                merged_grants(&call.grants)
+                    .into_iter()
+                    .for_each(|(id, said)| apply_grant(draft, call, id, said));
+                let ttl = policy.map(|policy| policy.lease_ttl);
+                merged_leases(&call.leases)
+                    .into_iter()
+                    .for_each(|(id, said)| apply_lease(draft, call, id, said, ttl));
             }
             Ok(())
         })
@@ -42,33 +48,91 @@ fn touch_client(draft: &mut Draft, call: &Call) {
     }
 }
 
+/// Counts that a message says of a block: used (claimed or drawn), released, and of a lease whether it is stopped.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Marks {
-    pub(crate) claimed: Permits,
-    pub(crate) released: Permits,
+struct Said {
+    used: Permits,
+    released: Permits,
+    stopped: bool,
 }
 
 /// The entries of one block within one message, merged by maximum.
-fn merged(reports: &[GrantReport]) -> BTreeMap<BlockId, Marks> {
-    let mut merged = BTreeMap::<BlockId, Marks>::new();
-    for report in reports {
-        if let Some(id) = BlockId::parse(&report.id) {
-            let marks = merged.entry(id).or_default();
-            marks.claimed = marks.claimed.max(report.claimed);
-            marks.released = marks.released.max(report.released);
-        }
+fn merge<Id: Ord>(entries: impl Iterator<Item = (Id, Said)>) -> BTreeMap<Id, Said> {
+    let mut merged = BTreeMap::<Id, Said>::new();
+    for (id, said) in entries {
+        let all = merged.entry(id).or_default();
+        all.used = all.used.max(said.used);
+        all.released = all.released.max(said.released);
+        all.stopped |= said.stopped;
     }
     merged
 }
 
-fn apply_grant(draft: &mut Draft, call: &Call, id: BlockId, report: Marks) {
-    let own = draft.block(id).is_some_and(|block| block.client == call.client && block.kind == Kind::Grant);
-    if !own {
-        return;
+fn merged_grants(reports: &[GrantReport]) -> BTreeMap<BlockId, Said> {
+    merge(reports.iter().filter_map(|report| {
+        let said = Said { used: report.claimed, released: report.released, stopped: false };
+        Some((BlockId::parse(&report.id)?, said))
+    }))
+}
+
+fn merged_leases(reports: &[LeaseReport]) -> BTreeMap<&str, Said> {
+    merge(reports.iter().map(|report| {
+        let said = Said { used: report.drawn, released: report.released, stopped: report.stopped };
+        (report.id.as_str(), said)
+    }))
+}
+
+fn holds(draft: &Draft, call: &Call, id: BlockId, kind: Kind) -> bool {
+    draft.block(id).is_some_and(|block| block.client == call.client && block.kind == kind)
+}
+
+/// Releases count first against uses that were not honoured, so they never free a running item.
+fn move_forward(block: &mut Block, said: Said) {
+    block.used = block.used.max(said.used.min(block.permits));
+    let not_honoured = (said.used - block.used).max(0);
+    block.released = block.released.max((said.released - not_honoured).min(block.used));
+}
+
+fn apply_grant(draft: &mut Draft, call: &Call, id: BlockId, said: Said) {
+    if holds(draft, call, id, Kind::Grant) {
+        draft.change(id.slot, |grant| move_forward(grant, said));
     }
-    draft.change(id.slot, |grant| {
-        grant.used = grant.used.max(report.claimed.min(grant.permits));
-        let not_honoured = (report.claimed - grant.used).max(0);
-        grant.released = grant.released.max((report.released - not_honoured).min(grant.used));
+}
+
+/// Each report is a heartbeat, and tells the client the policy's ttl anew. A lease that its client stopped is retired.
+fn apply_lease(draft: &mut Draft, call: &Call, id: &str, said: Said, ttl: Option<Micros>) {
+    let Some(id) = BlockId::parse(id).filter(|id| holds(draft, call, *id, Kind::Lease)) else { return };
+    let now = draft.now;
+    draft.change(id.slot, |lease| {
+        move_forward(lease, said);
+        lease.reported_at = now;
+        lease.ttl = ttl.unwrap_or(lease.ttl);
+        if said.stopped {
+            lease.stopped = true;
+            lease.status = Status::Retired;
+        }
     });
+    if let Some(lease) = draft.block(id).filter(|lease| lease.is_live_lease()) {
+        let due = lease.reported_at + lease.ttl;
+        draft.semaphore.leases_due = draft.semaphore.leases_due.map(|earlier| earlier.min(due));
+    }
+}
+
+/// What leases that exist for nobody are said to use: counts against this round, at most one lease's worth a call.
+pub(crate) fn charges<R>(
+    draft: &Draft,
+    policy: &Policy,
+    calls: &[Call],
+    admitted: &[Result<(), R>],
+) -> Permits {
+    let heard = calls.iter().zip(admitted).filter(|(call, admitted)| admitted.is_ok() && !call.applied);
+    let charge = |call: &Call| {
+        let exists =
+            |id: BlockId| draft.block(id).or(draft.settled.get(&id)).is_some_and(|b| b.kind == Kind::Lease);
+        let leases =
+            merged_leases(&call.leases).into_iter().filter(|(id, _)| !BlockId::parse(id).is_some_and(exists));
+        let used: Permits = leases.map(|(_, said)| (said.used - said.released).max(0)).sum();
+        used.min(policy.permits_per_lease)
+    };
+    heard.map(|(call, _)| charge(call)).sum()
 }

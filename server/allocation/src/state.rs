@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 /// Everything of one key that a round, a batch of syncs or a timer looks at.
 ///
 /// `blocks` holds at least: the blocks that the calls report, those of the batches that are due at `now`, and every
-/// open block of a calling client made in a round after that call's `seen`. `groups` holds the groups of those blocks
-/// and of the demand. `clients` holds every calling client.
+/// open block of a calling client made in a round after that call's `seen`, every open lease of a calling client, and
+/// all open leases of the key where [`must_read_leases`](crate::must_read_leases) says so. `groups` holds the groups of
+/// those blocks, of the demand, and of the calling clients' `blocked` entries, whose marks may end. `clients` holds
+/// every calling client and the owners of those blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     /// The transaction's one moment, read by the database when it held the key's row.
@@ -19,14 +21,42 @@ pub struct State {
     pub policy: Option<Policy>,
     /// Usage and ceiling per group.
     pub groups: BTreeMap<Group, GroupUsage>,
-    /// Clients of the calls.
+    /// Clients of the calls and of the blocks.
     pub clients: BTreeMap<ClientId, Client>,
     /// Open blocks by row.
     pub blocks: BTreeMap<Slot, Block>,
     /// Rows listed in the batches that are due at `now`.
     pub due: BTreeMap<i32, Vec<Slot>>,
-    /// Until when demand of clients outside this round counts as blocked by the limit.
-    pub contended_elsewhere_until: Option<DbTime>,
+    /// Whether `blocks` holds all open leases of the key.
+    pub all_leases: bool,
+    /// Until when demand of clients outside this round counts as blocked: by the limit, and by ceilings of groups.
+    pub contended_elsewhere: Contended,
+}
+
+impl State {
+    /// A state of which only the key's row and the policy are read so far.
+    pub fn new(now: DbTime, semaphore: Semaphore, policy: Option<Policy>) -> Self {
+        Self {
+            now,
+            semaphore,
+            policy,
+            groups: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            due: BTreeMap::new(),
+            all_leases: false,
+            contended_elsewhere: Contended::default(),
+        }
+    }
+}
+
+/// Until when demand counts as blocked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Contended {
+    /// By the shared limit.
+    pub key: Option<DbTime>,
+    /// By ceilings of groups; those of `groups` only.
+    pub groups: BTreeMap<Group, DbTime>,
 }
 
 /// The key's row: counters and where to find things.
@@ -42,6 +72,12 @@ pub struct Semaphore {
     pub grants: Permits,
     /// Footprint of all open leases.
     pub leases: Permits,
+    /// How many leases are active.
+    pub live_leases: i64,
+    /// No active lease is unreported for its ttl before this.
+    pub leases_due: Option<DbTime>,
+    /// The stamp of the policy by which all leases were last judged.
+    pub leases_judged_by: i64,
     /// Until when demand counts as blocked by the limit.
     pub contended_until: Option<DbTime>,
     /// Groups of grants with unclaimed permits, by their earliest deadline.
@@ -88,6 +124,44 @@ pub struct Policy {
     pub grant_timeout: Micros,
     /// Rounds start no closer than this.
     pub round_period: Micros,
+    /// What leases may use.
+    pub provisioning: Provisioning,
+    /// Largest lease.
+    pub permits_per_lease: Permits,
+    /// A lease unreported for this long is retired.
+    pub lease_ttl: Micros,
+    /// Whether groups with a ceiling of their own may hold leases.
+    pub leases_within_group_limit: bool,
+    /// Differs between any two versions of a policy and between policies.
+    pub stamp: i64,
+}
+
+/// Where the permits of leases come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Provisioning {
+    /// Nowhere: there are no leases.
+    None,
+    /// What grants leave of the limit.
+    Strict,
+    /// A reserve inside the limit, of which grants always keep one permit.
+    Under {
+        /// The reserve.
+        reserve: Permits,
+    },
+    /// A budget above the limit.
+    Over {
+        /// The budget.
+        extra: Extra,
+    },
+}
+
+/// A budget above the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Extra {
+    /// In permits.
+    Permits(Permits),
+    /// As a fraction of the limit, in millionths; rounded down.
+    Millionths(i64),
 }
 
 /// Counters and ceiling of one group.
@@ -97,8 +171,12 @@ pub struct GroupUsage {
     pub grants: Permits,
     /// Footprint of its open leases.
     pub leases: Permits,
+    /// How many of its leases are active.
+    pub live_leases: i64,
     /// Its own ceiling.
     pub limit: Option<Permits>,
+    /// Until when demand counts as blocked by that ceiling.
+    pub contended_until: Option<DbTime>,
 }
 
 /// A client as the key knows it.
@@ -112,6 +190,10 @@ pub struct Client {
     pub blocked: Vec<BlockedEntry>,
     /// The round that wrote `blocked`.
     pub blocked_at: Option<DbTime>,
+    /// Rows of its open leases.
+    pub leases: Vec<Slot>,
+    /// Sum of the fingerprints of its open blocks, each of id and status.
+    pub open_blocks: u64,
 }
 
 /// An open grant or lease.
@@ -139,12 +221,30 @@ pub struct Block {
     pub batch: Option<i32>,
     /// When it was made.
     pub created_at: DbTime,
+    /// Nothing is drawn from the lease any more, says its client.
+    pub stopped: bool,
+    /// A lease unreported for this long is retired.
+    pub ttl: Micros,
+    /// The last report of a lease, or its making.
+    pub reported_at: DbTime,
 }
 
 impl Block {
-    /// What of the block counts against the limit.
+    /// What of the block counts against the budget. A lease counts whole until its client says that it stopped: it may
+    /// have drawn after its last report.
     pub fn counted(&self) -> Permits {
-        self.permits - self.released
+        let held = if self.stopped { self.used } else { self.permits };
+        held - self.released
+    }
+
+    /// Whether permits may be drawn from it.
+    pub fn is_live_lease(&self) -> bool {
+        self.kind == Kind::Lease && self.status == Status::Active
+    }
+
+    /// Permits of a lease that were not drawn, as last reported.
+    pub fn undrawn(&self) -> Permits {
+        if self.stopped { 0 } else { self.permits - self.used }
     }
 
     /// Permits that can still be claimed.

@@ -60,7 +60,10 @@ async fn write_key(
         .bind(&semaphore.free_slots)
         .bind(semaphore.unlisted_slots)
         .bind(semaphore.next_slot)
-        .bind(semaphore.slot_cap);
+        .bind(semaphore.slot_cap)
+        .bind(semaphore.live_leases)
+        .bind(semaphore.leases_due.map(timestamp))
+        .bind(semaphore.leases_judged_by);
     expect_rows(&query.execute(&mut *attempt.tx).await?, 1)
 }
 
@@ -73,7 +76,9 @@ async fn write_groups(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) ->
         .bind(key.as_str())
         .bind(groups.keys().map(|group| group.as_str()).collect::<Vec<_>>())
         .bind(groups.values().map(|usage| usage.grants).collect::<Vec<_>>())
-        .bind(groups.values().map(|usage| usage.leases).collect::<Vec<_>>());
+        .bind(groups.values().map(|usage| usage.leases).collect::<Vec<_>>())
+        .bind(groups.values().map(|usage| usage.live_leases).collect::<Vec<_>>())
+        .bind(groups.values().map(|usage| usage.contended_until.map(timestamp)).collect::<Vec<_>>());
     expect_rows(&query.execute(&mut *attempt.tx).await?, groups.len())
 }
 
@@ -92,6 +97,9 @@ struct Columns<'a> {
     deadlines: Vec<Option<OffsetDateTime>>,
     batches: Vec<Option<i32>>,
     created: Vec<Option<OffsetDateTime>>,
+    stopped: Vec<bool>,
+    ttls: Vec<i64>,
+    reported: Vec<Option<OffsetDateTime>>,
 }
 
 impl<'a> Columns<'a> {
@@ -108,6 +116,9 @@ impl<'a> Columns<'a> {
         self.deadlines.push(block.map(|block| timestamp(block.deadline)));
         self.batches.push(block.and_then(|block| block.batch));
         self.created.push(block.map(|block| timestamp(block.created_at)));
+        self.stopped.push(block.is_some_and(|block| block.stopped));
+        self.ttls.push(block.map_or(0, |block| block.ttl / 1000));
+        self.reported.push(block.map(|block| timestamp(block.reported_at)));
         Ok(())
     }
 }
@@ -133,7 +144,10 @@ async fn write_blocks(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) ->
         .bind(columns.statuses)
         .bind(columns.deadlines)
         .bind(columns.batches)
-        .bind(columns.created);
+        .bind(columns.created)
+        .bind(columns.stopped)
+        .bind(columns.ttls)
+        .bind(columns.reported);
     expect_rows(&query.execute(&mut *attempt.tx).await?, plan.blocks.len())
 }
 
@@ -162,6 +176,14 @@ async fn write_clients(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -
         .bind(clients.values().map(|client| timestamp(client.last_seen)).collect::<Vec<_>>())
         .bind(clients.values().map(|client| round_to(client.last_block)).collect::<Vec<_>>())
         .bind(clients.values().map(blocked).collect::<Vec<Json<Vec<BlockedJson>>>>())
-        .bind(clients.values().map(|client| client.blocked_at.map(timestamp)).collect::<Vec<_>>());
+        .bind(clients.values().map(|client| client.blocked_at.map(timestamp)).collect::<Vec<_>>())
+        .bind(clients.values().map(|client| array_text(&client.leases)).collect::<Vec<_>>())
+        .bind(clients.values().map(|client| client.open_blocks.cast_signed()).collect::<Vec<_>>());
     expect_rows(&query.execute(&mut *attempt.tx).await?, clients.len())
+}
+
+/// A list of slots as PostgreSQL spells an array.
+fn array_text(slots: &[i32]) -> String {
+    let slots: Vec<String> = slots.iter().map(i32::to_string).collect();
+    format!("{{{}}}", slots.join(","))
 }

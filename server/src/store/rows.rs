@@ -2,8 +2,8 @@
 
 use super::StoreError;
 use pgsemaphore_allocation::{
-    Batch, Block, BlockId, BlockedEntry, Client, ClientId, DbTime, Group, Kind, Lacking, Policy, Reason,
-    Semaphore, Status,
+    Batch, Block, BlockId, BlockedEntry, Client, ClientId, DbTime, Extra, Group, Kind, Lacking, Policy,
+    Provisioning, Reason, Semaphore, Status,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
@@ -43,6 +43,9 @@ pub(super) struct KeyRow {
     permit_limit: Option<i32>,
     grants: Option<i64>,
     leases: Option<i64>,
+    live_leases: Option<i64>,
+    leases_due: Option<OffsetDateTime>,
+    leases_judged_by: Option<i64>,
     contended_until: Option<OffsetDateTime>,
     batch_ns: Option<Vec<i32>>,
     batch_deadlines: Option<Vec<OffsetDateTime>>,
@@ -58,6 +61,14 @@ pub(super) struct KeyRow {
     grant_timeout_ms: Option<i32>,
     pub(super) round_wait_ms: Option<i32>,
     pub(super) round_period_ms: Option<i32>,
+    provisioning: Option<String>,
+    lease_reserve: Option<i32>,
+    lease_extra: Option<i32>,
+    lease_extra_millionths: Option<i64>,
+    permits_per_lease: Option<i32>,
+    lease_ttl_ms: Option<i64>,
+    limited_groups: Option<String>,
+    stamp: Option<i64>,
 }
 
 impl KeyRow {
@@ -71,6 +82,9 @@ impl KeyRow {
             permit_limit: self.permit_limit.map(i64::from),
             grants: self.grants.unwrap_or(0),
             leases: self.leases.unwrap_or(0),
+            live_leases: self.live_leases.unwrap_or(0),
+            leases_due: self.leases_due.map(db_time),
+            leases_judged_by: self.leases_judged_by.unwrap_or(0),
             contended_until: self.contended_until.map(db_time),
             batches: batches
                 .zip(deadlines.into_iter().zip(open))
@@ -84,12 +98,34 @@ impl KeyRow {
     }
 
     /// The policy; a limit that a function resolves counts as not resolved.
-    pub(super) fn policy(&self) -> Option<Policy> {
-        self.pattern.as_ref().map(|_| Policy {
+    pub(super) fn policy(&self) -> Result<Option<Policy>, StoreError> {
+        if self.pattern.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Policy {
             limit: self.policy_limit.filter(|_| self.limit_function.is_none()).map(i64::from),
             grant_timeout: i64::from(self.grant_timeout_ms.unwrap_or(0)) * 1000,
             round_period: i64::from(self.round_period_ms.unwrap_or(0)) * 1000,
-        })
+            provisioning: self.provisioning()?,
+            permits_per_lease: i64::from(self.permits_per_lease.unwrap_or(0)),
+            lease_ttl: self.lease_ttl_ms.unwrap_or(0) * 1000,
+            leases_within_group_limit: self.limited_groups.as_deref() == Some("within_group_limit"),
+            stamp: self.stamp.unwrap_or(0),
+        }))
+    }
+
+    fn provisioning(&self) -> Result<Provisioning, StoreError> {
+        let extra = match (self.lease_extra, self.lease_extra_millionths) {
+            (Some(permits), _) => Extra::Permits(i64::from(permits)),
+            (None, ratio) => Extra::Millionths(ratio.unwrap_or(0)),
+        };
+        match self.provisioning.as_deref() {
+            Some("none") => Ok(Provisioning::None),
+            Some("strict") => Ok(Provisioning::Strict),
+            Some("under") => Ok(Provisioning::Under { reserve: i64::from(self.lease_reserve.unwrap_or(0)) }),
+            Some("over") => Ok(Provisioning::Over { extra }),
+            _ => Err(corrupt("mode of provisioning")),
+        }
     }
 }
 
@@ -107,6 +143,9 @@ pub(super) struct BlockRow {
     deadline: Option<OffsetDateTime>,
     batch: Option<i32>,
     created_at: Option<OffsetDateTime>,
+    stopped: bool,
+    ttl_ms: i64,
+    reported_at: Option<OffsetDateTime>,
 }
 
 impl BlockRow {
@@ -123,6 +162,9 @@ impl BlockRow {
             deadline: self.deadline.map_or(DbTime(i64::MAX), db_time),
             batch: self.batch,
             created_at: self.created_at.map_or(DbTime(0), db_time),
+            stopped: self.stopped,
+            ttl: self.ttl_ms * 1000,
+            reported_at: self.reported_at.map_or(DbTime(0), db_time),
         })
     }
 }
@@ -166,6 +208,8 @@ pub(super) struct ClientRow {
     last_block: i64,
     blocked: Json<Vec<BlockedJson>>,
     blocked_at: Option<OffsetDateTime>,
+    lease_slots: Vec<i32>,
+    open_blocks: i64,
 }
 
 impl ClientRow {
@@ -175,6 +219,8 @@ impl ClientRow {
             last_block: round_of(self.last_block),
             blocked: self.blocked.0.into_iter().map(BlockedJson::entry).collect::<Result<_, _>>()?,
             blocked_at: self.blocked_at.map(db_time),
+            leases: self.lease_slots,
+            open_blocks: self.open_blocks.cast_unsigned(),
         })
     }
 }

@@ -1,10 +1,9 @@
 //! What only shows in a key with many blocks: free rows beyond those listed, and more rounds than batches.
 
 use pgsemaphore_allocation::{
-    Call, ClientId, DbTime, Demand, GrantReport, Group, Policy, SemaphoreKey, Work, check, round, sync, timer,
+    Call, ClientId, DbTime, Demand, GrantReport, Group, SemaphoreKey, Work, check, round, sync, timer,
 };
 use pgsemaphore_sim::{Conflict, Limits, MemoryStore};
-use std::collections::BTreeMap;
 
 struct World {
     key: SemaphoreKey,
@@ -16,8 +15,7 @@ impl World {
     fn new(limit: i64) -> Self {
         let key = SemaphoreKey::new("key");
         let mut store = MemoryStore::new();
-        let policy = Policy { limit: Some(limit), grant_timeout: 20_000_000, round_period: 0 };
-        store.set_limits(&key, Some(Limits { policy, groups: BTreeMap::new() }));
+        store.set_limits(&key, Some(Limits::of_grants(limit, 20_000_000)));
         Self { key, store, now: DbTime(1_764_428_000_000_000) }
     }
 
@@ -42,7 +40,9 @@ impl World {
 fn wants(groups: usize) -> Call {
     let demand = |n: usize| Demand { group: Group::new(format!("g{n}")), count: 1, oldest_age: 0 };
     let demand = (0..groups).map(demand).collect();
-    Call { client: ClientId::new("A"), seen: 0, waited: 0, demand, grants: Vec::new() }
+    let (grants, leases) = Default::default();
+    let client = ClientId::new("A");
+    Call { client, seen: 0, waited: 0, demand, grants, leases, takes_leases: false, applied: false }
 }
 
 /// A message of a client that has seen everything up to now.

@@ -9,16 +9,26 @@ use std::collections::{BTreeMap, BTreeSet};
 struct Usage {
     grants: Permits,
     leases: Permits,
+    live: i64,
 }
 
 impl Usage {
     fn add(&mut self, block: &Block, sign: Permits) {
-        let counted = sign * (block.permits - block.released);
+        let counted = sign * counts(block);
         match block.kind {
             Kind::Grant => self.grants += counted,
             Kind::Lease => self.leases += counted,
         }
+        if block.kind == Kind::Lease && block.status == Status::Active {
+            self.live += sign;
+        }
     }
+}
+
+/// What may run on a block: all of it that did not come back; of a lease whose client drew its last permit, what it drew.
+pub(super) fn counts(block: &Block) -> Permits {
+    let may_run = if block.kind == Kind::Lease && block.stopped { block.used } else { block.permits };
+    may_run - block.released
 }
 
 /// Counters of the key and of each group move by exactly what their blocks do.
@@ -38,7 +48,11 @@ pub(super) fn counters_follow_blocks(case: &Case) -> Result<(), Violation> {
         }
     }
     let (old, new) = (&case.before.semaphore, &case.plan.semaphore);
-    let moved = Usage { grants: new.grants - old.grants, leases: new.leases - old.leases };
+    let moved = Usage {
+        grants: new.grants - old.grants,
+        leases: new.leases - old.leases,
+        live: new.live_leases - old.live_leases,
+    };
     if moved != total || new.grants < 0 || new.leases < 0 {
         return violated("P3", format!("the key's counters move by {moved:?}, its blocks by {total:?}"));
     }
@@ -46,7 +60,11 @@ pub(super) fn counters_follow_blocks(case: &Case) -> Result<(), Violation> {
     for group in named {
         let old = case.before.groups.get(group).cloned().unwrap_or_default();
         let new = case.plan.groups.get(group).unwrap_or(&old);
-        let moved = Usage { grants: new.grants - old.grants, leases: new.leases - old.leases };
+        let moved = Usage {
+            grants: new.grants - old.grants,
+            leases: new.leases - old.leases,
+            live: new.live_leases - old.live_leases,
+        };
         let blocks = groups.get(group).copied().unwrap_or_default();
         if moved != blocks || new.grants < 0 || new.leases < 0 {
             return violated(
@@ -68,23 +86,28 @@ pub(super) fn marks_only_move_forward(case: &Case) -> Result<(), Violation> {
     for (old, new) in case.changed() {
         let Some(new) = new else { continue };
         let same = new.client == old.client && new.group == old.group && new.kind == old.kind;
-        if !same || new.used < old.used || new.released < old.released || new.permits > old.permits {
+        let revived = old.stopped && !new.stopped || old.status != Status::Active && new.status != old.status;
+        if !same || revived || new.used < old.used || new.released < old.released || new.permits > old.permits
+        {
             return violated("P3", format!("{old:?} went back to {new:?}"));
         }
     }
     Ok(())
 }
 
-/// Permits come back where their owner reported them released or where they were not claimed in time: those, at once,
-/// and no others.
+/// Permits come back where their owner reported them released, or undrawn in a lease that it stopped, or where they
+/// were not claimed in time: those, at once, and no others.
 pub(super) fn what_comes_back_has_a_reason(case: &Case) -> Result<(), Violation> {
     let reports = Reports::of(case);
-    for old in case.before.blocks.values().filter(|block| block.kind == Kind::Grant) {
+    for old in case.before.blocks.values() {
         let new = case.after(old);
-        let Marks { claimed, released } = reports.believed(old);
-        let due = old.deadline <= case.plan.now && case.reclaims();
-        let must_count = if due { claimed } else { old.permits } - released;
-        let counted = new.map_or(0, |block| block.permits - block.released);
+        let Marks { used, released, stopped } = reports.believed(old);
+        let over = match old.kind {
+            Kind::Grant => old.deadline <= case.plan.now && case.reclaims(),
+            Kind::Lease => stopped,
+        };
+        let must_count = if over { used } else { old.permits } - released;
+        let counted = new.map_or(0, counts);
         if counted < must_count {
             return violated("P2", format!("{old:?} counts {counted}, must count {must_count}"));
         }
@@ -101,36 +124,52 @@ pub(super) fn what_comes_back_has_a_reason(case: &Case) -> Result<(), Violation>
 
 #[derive(Default, Clone, Copy)]
 struct Marks {
-    claimed: Permits,
+    used: Permits,
     released: Permits,
+    stopped: bool,
 }
 
 /// What each message says of each block, its entries merged by maximum.
-struct Reports<'a>(BTreeMap<(&'a ClientId, &'a str), BTreeMap<usize, Marks>>);
+struct Reports<'a>(BTreeMap<(&'a ClientId, Kind, &'a str), BTreeMap<usize, Marks>>);
 
 impl<'a> Reports<'a> {
     fn of(case: &'a Case) -> Self {
         let mut reports = Self(BTreeMap::new());
-        for (at, call) in case.admitted().enumerate() {
+        for (at, call) in case.admitted().enumerate().filter(|(_, call)| !call.applied) {
             for report in &call.grants {
-                let messages = reports.0.entry((&call.client, &report.id)).or_default();
-                let said = messages.entry(at).or_default();
-                said.claimed = said.claimed.max(report.claimed);
-                said.released = said.released.max(report.released);
+                let said = Marks { used: report.claimed, released: report.released, stopped: false };
+                reports.add((&call.client, Kind::Grant, &report.id), at, said);
+            }
+            for report in &call.leases {
+                let said = Marks { used: report.drawn, released: report.released, stopped: report.stopped };
+                reports.add((&call.client, Kind::Lease, &report.id), at, said);
             }
         }
         reports
     }
 
+    fn add(&mut self, block: (&'a ClientId, Kind, &'a str), message: usize, said: Marks) {
+        let all = self.0.entry(block).or_default().entry(message).or_default();
+        all.used = all.used.max(said.used);
+        all.released = all.released.max(said.released);
+        all.stopped |= said.stopped;
+    }
+
     /// Where the marks of a block stand once its owner's messages are believed as far as the block goes. What a
-    /// message claims beyond the block never ran, so what it releases is first of all that.
+    /// message claims beyond the block never ran, so what it releases is first of all that. A lease that was
+    /// stopped and of which all came back is settled: messages after that are of a lease that is no more.
     fn believed(&self, block: &Block) -> Marks {
-        let mut marks = Marks { claimed: block.used, released: block.released };
+        let mut marks = Marks { used: block.used, released: block.released, stopped: block.stopped };
         let id = block.id.to_string();
-        for said in self.0.get(&(&block.client, id.as_str())).into_iter().flat_map(BTreeMap::values) {
-            let ran = said.released - (said.claimed - block.permits).max(0);
-            marks.claimed = marks.claimed.max(said.claimed.min(block.permits));
-            marks.released = marks.released.max(ran.min(marks.claimed));
+        let messages = self.0.get(&(&block.client, block.kind, id.as_str()));
+        for said in messages.into_iter().flat_map(BTreeMap::values) {
+            let ran = said.released - (said.used - block.permits).max(0);
+            marks.used = marks.used.max(said.used.min(block.permits));
+            marks.released = marks.released.max(ran.min(marks.used));
+            marks.stopped |= said.stopped;
+            if marks.stopped && marks.released == marks.used {
+                break;
+            }
         }
         marks
     }

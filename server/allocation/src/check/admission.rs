@@ -3,7 +3,8 @@
 use super::{Case, Violation, Work, violated};
 use crate::answers::Outcome;
 use crate::blocked::Reason;
-use crate::names::{DbTime, Group, Permits};
+use crate::names::{DbTime, Group};
+use crate::state::{Extra, Kind, Policy, Provisioning, Semaphore};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A round has a number that was never used; a block is made by its round; nothing else makes blocks.
@@ -19,21 +20,21 @@ pub(super) fn rounds_rise(case: &Case) -> Result<(), Violation> {
     }
 }
 
-/// No round admits work that takes the usage above a ceiling.
+/// No round admits work that takes the usage above a ceiling: of the mode, or of a group.
 pub(super) fn ceilings_hold(case: &Case) -> Result<(), Violation> {
-    let mut admitted = BTreeMap::<&Group, Permits>::new();
+    let mut groups = BTreeSet::new();
+    let mut kinds = BTreeSet::new();
     for block in case.made() {
-        *admitted.entry(&block.group).or_default() += block.permits;
+        groups.insert(&block.group);
+        kinds.insert(block.kind);
     }
-    if admitted.is_empty() {
-        return Ok(());
+    for kind in kinds {
+        let Some(policy) = &case.before.policy else { return violated("P1", "a block without a policy") };
+        if let Some(above) = above_mode(policy, &case.plan.semaphore, kind) {
+            return violated("P1", above);
+        }
     }
-    let limit = case.before.policy.as_ref().and_then(|policy| policy.limit);
-    let usage = case.plan.semaphore.grants + case.plan.semaphore.leases;
-    if limit.is_none_or(|limit| usage > limit) {
-        return violated("P1", format!("usage {usage} is above the limit {limit:?}"));
-    }
-    for group in admitted.into_keys() {
+    for group in groups {
         let ceiling = case.before.groups.get(group).and_then(|usage| usage.limit);
         let usage = case.plan.groups.get(group).map_or(0, |usage| usage.grants + usage.leases);
         if ceiling.is_some_and(|ceiling| usage > ceiling) {
@@ -46,6 +47,29 @@ pub(super) fn ceilings_hold(case: &Case) -> Result<(), Violation> {
     Ok(())
 }
 
+/// How a round that made blocks of `kind` went above what the mode allows them.
+fn above_mode(policy: &Policy, usage: &Semaphore, kind: Kind) -> Option<String> {
+    let Some(limit) = policy.limit else { return Some("a block without a limit".to_owned()) };
+    let (grants, leases) = (usage.grants, usage.leases);
+    let within = match (policy.provisioning, kind) {
+        (Provisioning::None, Kind::Lease) => false,
+        (Provisioning::None | Provisioning::Strict, _) => grants + leases <= limit,
+        (Provisioning::Under { reserve }, kind) => {
+            let kept = reserve.clamp(0, (limit - 1).max(0));
+            let own = if kind == Kind::Grant { grants <= limit - kept } else { leases <= kept };
+            own && grants + leases <= limit
+        }
+        (Provisioning::Over { .. }, Kind::Grant) => grants <= limit,
+        (Provisioning::Over { extra: Extra::Permits(extra) }, Kind::Lease) => leases <= extra,
+        (Provisioning::Over { extra: Extra::Millionths(ratio) }, Kind::Lease) => {
+            i128::from(leases) * 1_000_000 <= i128::from(limit) * i128::from(ratio)
+        }
+    };
+    (!within).then(|| {
+        format!("{grants} + {leases} after making a {kind:?}, limit {limit}, {:?}", policy.provisioning)
+    })
+}
+
 /// Nobody gets a permit while older demand lacks one: of the shared limit, or in the same group of its ceiling.
 pub(super) fn oldest_is_served_first(case: &Case) -> Result<(), Violation> {
     let mut starved = BTreeMap::<Option<&Group>, Place>::new();
@@ -53,7 +77,8 @@ pub(super) fn oldest_is_served_first(case: &Case) -> Result<(), Violation> {
     let mut calls_of = BTreeMap::<_, usize>::new();
     case.calls.iter().for_each(|call| *calls_of.entry(&call.client).or_default() += 1);
     let mut owners = BTreeSet::new();
-    owners.extend(case.made().map(|block| (&block.client, &block.group)));
+    let grants = case.made().filter(|block| block.kind == Kind::Grant);
+    owners.extend(grants.map(|block| (&block.client, &block.group)));
     for (at, (call, outcome)) in case.calls.iter().zip(&case.plan.answers).enumerate() {
         let Outcome::Answered(answer) = outcome else { continue };
         let reasons: BTreeMap<_, _> =

@@ -1,8 +1,8 @@
 //! What nobody claims is found when it is due, and comes back.
 
-use super::{Case, Violation, violated};
+use super::{Case, Violation, Work, violated};
 use crate::names::Slot;
-use crate::state::Block;
+use crate::state::{Block, Kind, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// After a round or a timer no grant that was due keeps unclaimed permits, and no batch is due any more.
@@ -71,4 +71,19 @@ pub(super) fn batches_count_their_grants(case: &Case) -> Result<(), Violation> {
         return Ok(());
     }
     violated("P4", format!("batches count {counted:?}, their grants are {expected:?}"))
+}
+
+/// After a round no lease is live that was silent for its ttl, and the next one that will be is found in time.
+pub(super) fn silent_leases_are_retired(case: &Case) -> Result<(), Violation> {
+    let live = || case.known().filter(|block| block.kind == Kind::Lease && block.status == Status::Active);
+    let due = |lease: &Block| lease.reported_at + lease.ttl;
+    let round = case.work == Work::Round && case.before.policy.is_some();
+    if let Some(lease) = live().find(|lease| round && due(lease) <= case.plan.now) {
+        return violated("P4", format!("{lease:?} is silent for its ttl and is not retired"));
+    }
+    let looked_at = case.plan.semaphore.leases_due;
+    match live().find(|lease| looked_at.is_none_or(|at| at > due(lease))) {
+        Some(lease) => violated("P4", format!("leases are looked at {looked_at:?}, too late for {lease:?}")),
+        None => Ok(()),
+    }
 }

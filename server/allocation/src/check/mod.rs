@@ -6,6 +6,7 @@
 mod accounting;
 mod admission;
 mod finding;
+mod leases;
 mod telling;
 
 use crate::answers::{Outcome, Refused};
@@ -49,8 +50,12 @@ pub fn check(work: Work, before: &State, calls: &[Call], plan: &Plan) -> Result<
     finding::what_is_due_came_back(&case)?;
     finding::what_will_be_due_is_found(&case)?;
     finding::batches_count_their_grants(&case)?;
+    finding::silent_leases_are_retired(&case)?;
+    leases::go_where_they_may(&case)?;
+    leases::that_may_not_stay_are_retired(&case)?;
     telling::every_demand_is_explained(&case)?;
     telling::reasons_are_true(&case)?;
+    telling::contended_groups_are_told(&case)?;
     telling::what_is_blocked_is_kept(&case)?;
     telling::every_verdict_is_what_is_written(&case)
 }
@@ -80,10 +85,14 @@ impl<'a> Case<'a> {
         before.filter_map(|block| self.after(block)).chain(self.made())
     }
 
+    /// Those of them that a client holds.
+    fn own(&self, client: &ClientId) -> impl Iterator<Item = &'a Block> {
+        self.own.get(client).into_iter().flatten().copied()
+    }
+
     /// Those of them that the caller has not heard of by its `seen`.
     fn unheard(&self, call: &Call) -> impl Iterator<Item = &'a Block> {
-        let own = self.own.get(&call.client).into_iter().flatten().copied();
-        own.filter(|block| block.id.round > call.seen)
+        self.own(&call.client).filter(|block| block.id.round > call.seen)
     }
 
     /// Blocks that the plan makes.

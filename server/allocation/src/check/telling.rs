@@ -1,11 +1,12 @@
 //! What calls are told is what is written.
 
+use super::accounting::counts;
 use super::{Case, Violation, Work, violated};
 use crate::answers::{Answer, Outcome, Verdict, VerdictStatus};
 use crate::blocked::{Lacking, Reason};
 use crate::call::Call;
 use crate::names::{BlockId, Group, Permits};
-use crate::state::{Block, Kind};
+use crate::state::{Block, Kind, Provisioning, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Demand that gets nothing is blocked, with its exact count.
@@ -43,7 +44,8 @@ pub(super) fn reasons_are_true(case: &Case) -> Result<(), Violation> {
         Outcome::Refused(_) => None,
     });
     let lacking: Vec<_> = answers.clone().flat_map(|answer| &answer.blocked).collect();
-    if let Some(lacks) = lacking.iter().find(|lacks| !is_used_up(case, lacks)) {
+    let charged = charged(case);
+    if let Some(lacks) = lacking.iter().find(|lacks| !is_used_up(case, charged, lacks)) {
         return violated("P6", format!("there are permits for {lacks:?}"));
     }
     let by_limit = lacking.iter().any(|lacks| lacks.reason == Reason::Limit);
@@ -53,27 +55,55 @@ pub(super) fn reasons_are_true(case: &Case) -> Result<(), Violation> {
     Ok(())
 }
 
-fn is_used_up(case: &Case, lacks: &Lacking) -> bool {
+/// A reply names exactly the contended groups in which its client holds a lease; a group is contended at least where a
+/// reply of this round says so.
+pub(super) fn contended_groups_are_told(case: &Case) -> Result<(), Violation> {
+    let until = |group: &Group| {
+        case.plan.groups.get(group).or_else(|| case.before.groups.get(group))?.contended_until
+    };
+    let contended = |group: &Group| until(group).is_some_and(|until| until > case.plan.now);
+    for (call, outcome) in case.calls.iter().zip(&case.plan.answers) {
+        let Outcome::Answered(answer) = outcome else { continue };
+        let mut lacking = answer.blocked.iter().filter(|lacks| lacks.reason == Reason::GroupLimit);
+        if let Some(lacks) = lacking.find(|lacks| !contended(&lacks.group)) {
+            return violated("P6", format!("{lacks:?}, and its group is not contended"));
+        }
+        let leases = case.own(&call.client).filter(|block| block.kind == Kind::Lease);
+        let expected: BTreeSet<_> =
+            leases.map(|lease| &lease.group).filter(|group| contended(group)).collect();
+        if !answer.contended_groups.iter().eq(expected.iter().copied()) {
+            return violated("P6", format!("contended groups {expected:?} are not what the reply says"));
+        }
+    }
+    Ok(())
+}
+
+fn is_used_up(case: &Case, charged: Permits, lacks: &Lacking) -> bool {
     let limit = case.before.policy.as_ref().and_then(|policy| policy.limit);
     let before = case.before.groups.get(&lacks.group);
     let ceiling = before.and_then(|usage| usage.limit);
     let group = case.plan.groups.get(&lacks.group).or(before).map_or(0, |usage| usage.grants + usage.leases);
-    let total = case.plan.semaphore.grants + case.plan.semaphore.leases;
+    let usage = &case.plan.semaphore;
+    let total = usage.grants + usage.leases + charged;
+    let of_mode = |limit: Permits| match case.before.policy.as_ref().map(|policy| policy.provisioning) {
+        Some(Provisioning::Over { .. }) => usage.grants >= limit,
+        Some(Provisioning::Under { reserve }) => {
+            total >= limit || usage.grants >= limit - reserve.clamp(0, (limit - 1).max(0))
+        }
+        _ => total >= limit,
+    };
     lacks.count > 0
         && match lacks.reason {
             Reason::LimitResolutionError => limit.is_none(),
             Reason::GroupLimit => ceiling.is_some_and(|ceiling| group >= ceiling),
-            Reason::Limit => limit.is_some_and(|limit| total >= limit),
+            Reason::Limit => limit.is_some_and(of_mode),
         }
 }
 
-/// What a client is told to be blocked is kept for people to read.
+/// What a client is told to be blocked is kept for people to read; of nobody else it changes.
 pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
-    if case.work != Work::Round {
-        return Ok(());
-    }
     let mut told = BTreeMap::<_, BTreeMap<_, _>>::new();
-    for (call, outcome) in case.calls.iter().zip(&case.plan.answers) {
+    for (call, outcome) in case.calls.iter().zip(&case.plan.answers).filter(|_| case.work == Work::Round) {
         let Outcome::Answered(answer) = outcome else { continue };
         let entries = told.entry(&call.client).or_default();
         for lacks in &answer.blocked {
@@ -83,10 +113,14 @@ pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
             }
         }
     }
+    let before = |id| case.before.clients.get(id).map_or(&[][..], |client| &client.blocked);
+    let mut written = case.plan.clients.iter();
+    if let Some((id, _)) = written.find(|(id, new)| !told.contains_key(id) && new.blocked != before(id)) {
+        return violated("P6", format!("what blocks {id:?} changes, and it was told nothing"));
+    }
     for (client, entries) in told {
-        let after = case.plan.clients.get(client).or_else(|| case.before.clients.get(client));
-        let kept = after.map_or(&[][..], |client| &client.blocked).iter().map(|entry| &entry.lacking);
-        if !kept.eq(entries.into_values()) {
+        let after = case.plan.clients.get(client).map_or(before(client), |client| &client.blocked);
+        if !after.iter().map(|entry| &entry.lacking).eq(entries.into_values()) {
             return violated("P6", format!("what blocks {client:?} is not what it was told"));
         }
     }
@@ -95,12 +129,30 @@ pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
 
 /// Permits that this call's reply delivers, and that were not reported in it.
 fn on_their_way<'a>(case: &Case<'a>, call: &Call) -> BTreeMap<&'a Group, Permits> {
-    let reported: BTreeSet<_> = call.grants.iter().filter_map(|report| BlockId::parse(&report.id)).collect();
+    let known: BTreeSet<_> = reported(call).filter_map(BlockId::parse).collect();
     let mut permits = BTreeMap::<_, Permits>::new();
-    for block in case.unheard(call).filter(|block| !reported.contains(&block.id)) {
-        *permits.entry(&block.group).or_default() += block.permits;
+    for block in case.unheard(call).filter(|block| !known.contains(&block.id)) {
+        *permits.entry(&block.group).or_default() += match (block.kind, block.status) {
+            (Kind::Grant, _) => block.permits,
+            (Kind::Lease, Status::Active) => block.permits - block.used,
+            (Kind::Lease, _) => 0,
+        };
     }
     permits
+}
+
+/// The most that leases which the round did not find can have been charged.
+fn charged(case: &Case) -> Permits {
+    let per_lease = case.before.policy.as_ref().map_or(0, |policy| policy.permits_per_lease);
+    let exists = |id: &str| {
+        let lease = BlockId::parse(id).and_then(|id| case.before.blocks.get(&id.slot).filter(|b| b.id == id));
+        lease.is_some_and(|block| block.kind == Kind::Lease)
+    };
+    let charge = |call: &Call| {
+        let unknown = call.leases.iter().filter(|report| !exists(&report.id));
+        unknown.map(|report| report.drawn).sum::<Permits>().min(per_lease)
+    };
+    case.calls.iter().filter(|call| !call.applied).map(charge).sum()
 }
 
 /// Each reported block has one verdict, each unheard one is delivered, and all say what the rows say.
@@ -111,13 +163,18 @@ pub(super) fn every_verdict_is_what_is_written(case: &Case) -> Result<(), Violat
         if told.len() != answer.verdicts.len() {
             return violated("P7", "a block appears twice in one reply");
         }
-        if let Some(report) = call.grants.iter().find(|report| !told.contains(report.id.as_str())) {
-            return violated("P7", format!("no verdict for {report:?}"));
+        if let Some(id) = reported(call).find(|id| !told.contains(id)) {
+            return violated("P7", format!("no verdict for {id:?}"));
         }
         delivered(case, call, &told)?;
         check_answer(case, call, answer)?;
     }
     Ok(())
+}
+
+fn reported(call: &Call) -> impl Iterator<Item = &str> {
+    let grants = call.grants.iter().map(|report| report.id.as_str());
+    grants.chain(call.leases.iter().map(|report| report.id.as_str()))
 }
 
 fn delivered(case: &Case, call: &Call, told: &BTreeSet<&str>) -> Result<(), Violation> {
@@ -146,9 +203,18 @@ fn is_true(case: &Case, call: &Call, verdict: &Verdict) -> bool {
     match (verdict.status, &verdict.block) {
         (VerdictStatus::Open(status), Some(block)) => after == Some(block) && status == block.status,
         (VerdictStatus::Settled, Some(block)) => {
-            before.is_some() && after.is_none() && own(&block) && block.permits == block.released
+            before.is_some() && after.is_none() && own(&block) && counts(block) == 0
         }
-        (VerdictStatus::NotFound, None) => after.is_none_or(|block| block.kind == Kind::Lease),
+        (VerdictStatus::NotFound, None) => {
+            verdict.kind == Kind::Grant && after.is_none_or(|block| block.kind == Kind::Lease)
+        }
+        (VerdictStatus::Settled | VerdictStatus::Open(Status::Retired), None) => {
+            let mut reports = call.leases.iter().filter(|report| report.id == verdict.id);
+            let stopped = reports.any(|report| report.stopped);
+            verdict.kind == Kind::Lease
+                && stopped == (verdict.status == VerdictStatus::Settled)
+                && after.is_none_or(|block| block.kind == Kind::Grant)
+        }
         _ => false,
     }
 }

@@ -6,8 +6,7 @@ use super::{Bounds, Printed, print};
 use crate::audit::{Verdict, violated};
 use crate::store::Limits;
 use crate::world::network::{CallName, Packet};
-use pgsemaphore_allocation::{Policy, Work};
-use std::collections::BTreeMap;
+use pgsemaphore_allocation::Work;
 use std::rc::Rc;
 
 /// Longer than the claim deadline.
@@ -27,8 +26,7 @@ impl World {
     }
 
     pub(super) fn start(&self) -> State {
-        let policy = Policy { limit: Some(self.bounds.limit), grant_timeout: LONG / 2, round_period: 0 };
-        let limits = Limits { policy, groups: BTreeMap::new() };
+        let limits = Limits::of_grants(self.bounds.limit, LONG / 2);
         State {
             actors: (0..self.bounds.processes).map(|serial| self.actors.start(serial)).collect(),
             store: self.transactions.start(limits, START),

@@ -1,9 +1,9 @@
 //! What a transaction reads: only what the contract of a round's [`State`] asks for.
 
-use super::{MemoryStore, Rows};
+use super::{Limits, MemoryStore, Rows};
 use pgsemaphore_allocation::{
-    BLOCKED_LIFETIME, Block, BlockId, Call, Client, ClientId, DbTime, Group, GroupUsage, Permits, Reason,
-    SemaphoreKey, Slot, State, Work,
+    BLOCKED_LIFETIME, Block, BlockId, Call, Client, ClientId, Contended, DbTime, Group, GroupUsage, Kind,
+    Reason, SemaphoreKey, Slot, State, Work, must_read_leases,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,25 +29,31 @@ impl MemoryStore {
         }
         let nothing = Rows::default();
         let rows = self.keys.get(key).unwrap_or(&nothing);
-        let due = if work == Work::Sync { BTreeMap::new() } else { rows.due(now) };
-        let mut blocks = BTreeMap::new();
-        blocks.extend(rows.reported(calls));
-        blocks.extend(rows.listed(&due));
-        blocks.extend(rows.unseen(calls));
         let limits = self.limits.get(key);
-        let ceilings = limits.map(|limits| &limits.groups);
-        let groups = rows.groups_of(&blocks, calls, ceilings);
-        let calling: BTreeSet<_> = calls.iter().map(|call| &call.client).collect();
-        let state = State {
+        let mut state = State::new(
             now,
-            semaphore: rows.semaphore_with_room(calls),
-            policy: limits.map(|limits| limits.policy.clone()),
-            groups,
-            clients: calling.iter().map(|id| ((*id).clone(), rows.client(id))).collect(),
-            blocks,
-            due,
-            contended_elsewhere_until: rows.contended_by_others(&calling, now),
-        };
+            rows.semaphore_with_room(limits, calls),
+            limits.map(|limits| limits.policy.clone()),
+        );
+        if work != Work::Sync {
+            state.due = rows.due(now);
+        }
+        state.blocks.extend(rows.reported(calls));
+        state.blocks.extend(rows.listed(&state.due));
+        state.blocks.extend(rows.unseen(calls));
+        state.blocks.extend(rows.own_leases(calls));
+        state.groups = rows.groups_of(&state.blocks, calls, limits);
+        let policy = state.policy.as_ref();
+        if must_read_leases(work, now, &state.semaphore, policy, &state.groups) {
+            state.all_leases = true;
+            state.blocks.extend(rows.all_leases());
+            state.groups = rows.groups_of(&state.blocks, calls, limits);
+        }
+        let calling: BTreeSet<_> = calls.iter().map(|call| &call.client).collect();
+        let owners = state.blocks.values().map(|block| &block.client);
+        let clients: BTreeSet<_> = owners.chain(calling.iter().copied()).collect();
+        state.clients = clients.into_iter().map(|id| (id.clone(), rows.client(id))).collect();
+        state.contended_elsewhere = rows.contended_by_others(&calling, state.groups.keys(), now);
         Transaction { key: key.clone(), version: rows.version, state }
     }
 }
@@ -59,8 +65,9 @@ impl Rows {
     }
 
     fn reported(&self, calls: &[Call]) -> impl Iterator<Item = (Slot, Block)> {
-        let named =
-            calls.iter().flat_map(|call| &call.grants).filter_map(|report| BlockId::parse(&report.id));
+        let grants = calls.iter().flat_map(|call| &call.grants).map(|report| &report.id);
+        let leases = calls.iter().flat_map(|call| &call.leases).map(|report| &report.id);
+        let named = grants.chain(leases).filter_map(|id| BlockId::parse(id));
         named.filter_map(|id| {
             let block = self.blocks.get(&id.slot).filter(|block| block.id == id)?;
             Some((id.slot, block.clone()))
@@ -87,32 +94,65 @@ impl Rows {
         })
     }
 
+    /// Leases of the clients that speak, by the rows which their own row lists.
+    fn own_leases(&self, calls: &[Call]) -> impl Iterator<Item = (Slot, Block)> {
+        let listed =
+            calls.iter().filter_map(|call| self.clients.get(&call.client)).flat_map(|client| &client.leases);
+        listed.map(|slot| (*slot, self.blocks[slot].clone()))
+    }
+
+    fn all_leases(&self) -> impl Iterator<Item = (Slot, Block)> {
+        let leases = self.blocks.iter().filter(|(_, block)| block.kind == Kind::Lease);
+        leases.map(|(slot, block)| (*slot, block.clone()))
+    }
+
     fn groups_of(
         &self,
         blocks: &BTreeMap<Slot, Block>,
         calls: &[Call],
-        ceilings: Option<&BTreeMap<Group, Permits>>,
+        limits: Option<&Limits>,
     ) -> BTreeMap<Group, GroupUsage> {
         let demanded = calls.iter().flat_map(|call| &call.demand).map(|demand| &demand.group);
-        let named: BTreeSet<_> = blocks.values().map(|block| &block.group).chain(demanded).collect();
+        let calling = calls.iter().filter_map(|call| self.clients.get(&call.client));
+        let blocked = calling.flat_map(|client| &client.blocked).map(|entry| &entry.lacking.group);
+        let of_blocks = blocks.values().map(|block| &block.group);
+        let named: BTreeSet<_> = of_blocks.chain(demanded).chain(blocked).collect();
         let usage = |group: &Group| {
-            let (grants, leases) = self.groups.get(group).copied().unwrap_or_default();
-            let limit = ceilings.and_then(|ceilings| ceilings.get(group)).copied();
-            GroupUsage { grants, leases, limit }
+            let limit = limits.and_then(|limits| limits.groups.get(group)).copied();
+            GroupUsage { limit, ..self.groups.get(group).cloned().unwrap_or_default() }
         };
         named.into_iter().map(|group| (group.clone(), usage(group))).collect()
     }
 
     fn client(&self, id: &ClientId) -> Client {
-        let new = || Client { last_seen: NEVER, last_block: 0, blocked: Vec::new(), blocked_at: None };
+        let new = || Client {
+            last_seen: NEVER,
+            last_block: 0,
+            blocked: Vec::new(),
+            blocked_at: None,
+            leases: Vec::new(),
+            open_blocks: 0,
+        };
         self.clients.get(id).cloned().unwrap_or_else(new)
     }
 
-    fn contended_by_others(&self, calling: &BTreeSet<&ClientId>, now: DbTime) -> Option<DbTime> {
-        let others = self.clients.iter().filter(|(id, _)| !calling.contains(id)).map(|(_, client)| client);
-        let by_limit =
-            others.filter(|client| client.blocked.iter().any(|entry| entry.lacking.reason == Reason::Limit));
-        let until = by_limit.filter_map(|client| client.blocked_at).map(|at| at + BLOCKED_LIFETIME);
-        until.filter(|until| *until > now).max()
+    fn contended_by_others<'a>(
+        &self,
+        calling: &BTreeSet<&ClientId>,
+        groups: impl Iterator<Item = &'a Group>,
+        now: DbTime,
+    ) -> Contended {
+        let others: Vec<_> =
+            self.clients.iter().filter(|(id, _)| !calling.contains(id)).map(|(_, client)| client).collect();
+        let until = |reason: Reason, group: Option<&Group>| {
+            let blocked = others.iter().filter(|client| {
+                let mut entries = client.blocked.iter().map(|entry| &entry.lacking);
+                entries.any(|lacks| lacks.reason == reason && group.is_none_or(|group| lacks.group == *group))
+            });
+            let until = blocked.filter_map(|client| client.blocked_at).map(|at| at + BLOCKED_LIFETIME);
+            until.filter(|until| *until > now).max()
+        };
+        let of_group = |group: &Group| Some((group.clone(), until(Reason::GroupLimit, Some(group))?));
+        Contended { key: until(Reason::Limit, None), groups: groups.filter_map(of_group).collect() }
     }
 }

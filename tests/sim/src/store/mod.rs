@@ -13,7 +13,8 @@ pub use load::Transaction;
 pub use verify::Difference;
 
 use pgsemaphore_allocation::{
-    Block, Client, ClientId, DbTime, Group, Permits, Plan, Policy, Semaphore, SemaphoreKey, Slot,
+    Block, Client, ClientId, DbTime, Group, GroupUsage, Micros, Permits, Plan, Policy, Provisioning,
+    Semaphore, SemaphoreKey, Slot,
 };
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 pub struct MemoryStore {
     keys: BTreeMap<SemaphoreKey, Rows>,
     limits: BTreeMap<SemaphoreKey, Limits>,
+    stamp: i64,
 }
 
 /// The policy of one key and the ceilings of its groups.
@@ -33,6 +35,23 @@ pub struct Limits {
     pub groups: BTreeMap<Group, Permits>,
 }
 
+impl Limits {
+    /// A limit without leases and ceilings; unclaimed permits come back after `grant_timeout`.
+    pub fn of_grants(limit: Permits, grant_timeout: Micros) -> Self {
+        let policy = Policy {
+            limit: Some(limit),
+            grant_timeout,
+            round_period: 0,
+            provisioning: Provisioning::None,
+            permits_per_lease: 64,
+            lease_ttl: 1_800_000_000,
+            leases_within_group_limit: false,
+            stamp: 0,
+        };
+        Self { policy, groups: BTreeMap::new() }
+    }
+}
+
 /// The rows of one key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Rows {
@@ -40,8 +59,8 @@ pub struct Rows {
     pub version: u64,
     /// The key's row.
     pub semaphore: Semaphore,
-    /// Counters of grants and of leases, per group.
-    pub groups: BTreeMap<Group, (Permits, Permits)>,
+    /// Counters and marks per group. Ceilings belong to the policy, so none is stored here.
+    pub groups: BTreeMap<Group, GroupUsage>,
     /// Rows that hold a block; all others below `slot_cap` are free.
     pub blocks: BTreeMap<Slot, Block>,
     /// Rows listed in each batch, stale ones included.
@@ -60,10 +79,14 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Puts a policy with its groups' ceilings in force for a key, or takes it away.
+    /// Puts a policy with its groups' ceilings in force for a key, or takes it away. The store stamps it anew.
     pub fn set_limits(&mut self, key: &SemaphoreKey, limits: Option<Limits>) {
+        self.stamp += 1;
         match limits {
-            Some(limits) => self.limits.insert(key.clone(), limits),
+            Some(mut limits) => {
+                limits.policy.stamp = self.stamp;
+                self.limits.insert(key.clone(), limits)
+            }
             None => self.limits.remove(key),
         };
     }
@@ -105,7 +128,7 @@ impl Rows {
         self.version += 1;
         self.semaphore = plan.semaphore.clone();
         for (group, usage) in &plan.groups {
-            self.groups.insert(group.clone(), (usage.grants, usage.leases));
+            self.groups.insert(group.clone(), GroupUsage { limit: None, ..usage.clone() });
         }
         for (slot, block) in &plan.blocks {
             assert!((0..self.semaphore.slot_cap).contains(slot), "row {slot} does not exist");

@@ -1,7 +1,9 @@
 //! What must be true of a key's rows after every transaction, recomputed from the blocks alone.
 
 use super::{MemoryStore, Rows};
-use pgsemaphore_allocation::{Block, Group, Kind, Permits, SemaphoreKey, Slot, Status};
+use pgsemaphore_allocation::{
+    Block, ClientId, Group, GroupUsage, Kind, SemaphoreKey, Slot, Status, block_fingerprint,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -25,6 +27,8 @@ impl MemoryStore {
         let mut differences = Differences(Vec::new());
         rows.verify_counters(&mut differences);
         rows.verify_blocks(&mut differences);
+        rows.verify_leases(&mut differences);
+        rows.verify_clients(&mut differences);
         rows.verify_batches(&mut differences);
         rows.verify_free_rows(&mut differences);
         differences.0
@@ -43,22 +47,25 @@ impl Differences {
 
 impl Rows {
     fn verify_counters(&self, differences: &mut Differences) {
-        let mut groups = BTreeMap::<&Group, (Permits, Permits)>::new();
+        let mut groups = BTreeMap::<&Group, GroupUsage>::new();
+        let mut sum = GroupUsage::default();
         for block in self.blocks.values() {
-            let (grants, leases) = groups.entry(&block.group).or_default();
-            match block.kind {
-                Kind::Grant => *grants += block.permits - block.released,
-                Kind::Lease => *leases += block.permits - block.released,
+            for usage in [&mut sum, groups.entry(&block.group).or_default()] {
+                match block.kind {
+                    Kind::Grant => usage.grants += block.counted(),
+                    Kind::Lease => usage.leases += block.counted(),
+                }
+                usage.live_leases += i64::from(block.is_live_lease());
             }
         }
-        let sum =
-            groups.values().fold((0, 0), |(grants, leases), usage| (grants + usage.0, leases + usage.1));
-        let stored = (self.semaphore.grants, self.semaphore.leases);
-        differences.unless(stored == sum, || format!("the key counts {stored:?}, its blocks {sum:?}"));
+        let counters = |usage: &GroupUsage| (usage.grants, usage.leases, usage.live_leases);
+        let stored = (self.semaphore.grants, self.semaphore.leases, self.semaphore.live_leases);
+        let blocks = counters(&sum);
+        differences.unless(stored == blocks, || format!("the key counts {stored:?}, its blocks {blocks:?}"));
         let named: BTreeSet<_> = self.groups.keys().chain(groups.keys().copied()).collect();
         for group in named {
-            let stored = self.groups.get(group).copied().unwrap_or_default();
-            let blocks = groups.get(group).copied().unwrap_or_default();
+            let stored = self.groups.get(group).map(counters).unwrap_or_default();
+            let blocks = groups.get(group).map(counters).unwrap_or_default();
             differences.unless(stored == blocks, || {
                 format!("group {:?} counts {stored:?}, its blocks {blocks:?}", group.as_str())
             });
@@ -70,7 +77,7 @@ impl Rows {
             let marks = 0 <= block.released
                 && block.released <= block.used
                 && block.used <= block.permits
-                && block.released < block.permits;
+                && block.counted() > 0;
             differences.unless(marks, || format!("marks of an open block: {block:?}"));
             differences.unless(block.id.slot == *slot, || format!("row {slot} holds {block:?}"));
             let whole = block.status != Status::Expired || block.permits == block.used;
@@ -80,6 +87,47 @@ impl Rows {
             differences.unless(known, || format!("no search for its owner's blocks finds {block:?}"));
             differences.unless(block.id.round <= self.semaphore.round, || {
                 format!("round {} made {block:?}", self.semaphore.round)
+            });
+        }
+    }
+
+    /// The key's row knows when a live lease is silent for its ttl, or earlier; a stopped one is never live.
+    fn verify_leases(&self, differences: &mut Differences) {
+        for (slot, block) in &self.blocks {
+            let grant = block.kind == Kind::Grant;
+            let possible = match block.status {
+                Status::Active => !block.stopped,
+                Status::Expired => grant && !block.stopped,
+                Status::Retired => !grant,
+            };
+            differences.unless(possible, || format!("row {slot} is {block:?}"));
+            let due = block.reported_at + block.ttl;
+            let in_time = self.semaphore.leases_due.is_some_and(|at| at <= due);
+            differences.unless(in_time || !block.is_live_lease(), || {
+                format!("leases are looked at {:?}, too late for {block:?}", self.semaphore.leases_due)
+            });
+        }
+    }
+
+    /// The row of a client lists exactly its open leases, and knows the sum of the fingerprints of its open blocks.
+    fn verify_clients(&self, differences: &mut Differences) {
+        let mut owned = BTreeMap::<&ClientId, (Vec<Slot>, u64)>::new();
+        for (slot, block) in &self.blocks {
+            let (leases, sum) = owned.entry(&block.client).or_default();
+            *sum = sum.wrapping_add(block_fingerprint(block));
+            leases.extend((block.kind == Kind::Lease).then_some(*slot));
+        }
+        let named: BTreeSet<_> = self.clients.keys().chain(owned.keys().copied()).collect();
+        for id in named {
+            let mut stored = self
+                .clients
+                .get(id)
+                .map(|client| (client.leases.clone(), client.open_blocks))
+                .unwrap_or_default();
+            stored.0.sort_unstable();
+            let blocks = owned.get(id).cloned().unwrap_or_default();
+            differences.unless(stored == blocks, || {
+                format!("client {:?} has leases and sum {stored:?}, its blocks {blocks:?}", id.as_str())
             });
         }
     }

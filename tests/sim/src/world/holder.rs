@@ -176,7 +176,8 @@ fn due_although_claimed(transaction: &mut Transaction, rows: Option<&Rows>) {
     let blocks = rows.into_iter().flat_map(|rows| rows.blocks.values());
     let claimed =
         blocks.filter(|block| block.deadline <= now && block.batch.is_none() && block.released == 0);
-    let claimed = claimed.filter(|block| state.groups.contains_key(&block.group));
+    let claimed = claimed
+        .filter(|block| state.groups.contains_key(&block.group) && state.clients.contains_key(&block.client));
     let due: Vec<Block> = claimed.map(|block| Block { used: 0, batch: Some(N), ..block.clone() }).collect();
     const N: i32 = 1_000;
     let open = i32::try_from(due.len()).unwrap_or(i32::MAX);

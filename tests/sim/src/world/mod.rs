@@ -27,7 +27,7 @@ use crate::trace::Trace;
 use holder::Holder;
 use network::{CallName, Network, Packet};
 use other::Other;
-use pgsemaphore_allocation::{DbTime, Group, Micros, Policy, SemaphoreKey};
+use pgsemaphore_allocation::{DbTime, Group, Micros, SemaphoreKey};
 use process::{Clock, Process};
 use queue_client::Endpoint;
 use queue_client::wire::Message;
@@ -132,8 +132,7 @@ impl World {
     /// The world of a seed, before its first step.
     pub fn new(seed: u64, plant: Option<Plant>, trace: bool) -> Self {
         let mut random = Random::new(seed);
-        let policy = Policy { limit: Some(random.between(1, 4)), grant_timeout: 10_000_000, round_period: 0 };
-        let limits = Limits { policy, groups: BTreeMap::new() };
+        let limits = Limits::of_grants(random.between(1, 4), 10_000_000);
         let rate = random.between(900, 1100);
         let holders = (0..random.between(1, 3)).map(|_| Holder::default()).collect();
         let mut world = Self {

@@ -31,6 +31,9 @@ pub(crate) fn call(message: &Message, waited: Micros) -> Call {
         waited,
         demand,
         grants: reports.map(report).collect(),
+        leases: Vec::new(),
+        takes_leases: false,
+        applied: false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tampered plans, and the promise that each of them breaks.
 
 use crate::tampering as t;
+use crate::tampering_leases as l;
 use crate::world::Case;
 use pgsemaphore_allocation::Plan;
 use std::collections::BTreeMap;
@@ -57,6 +58,24 @@ pub(crate) const ALL: &[Mutation] = &[
     mutation("say a wrong reason", &["P6"], t::say_a_wrong_reason),
     mutation("hide that the key is contended", &["P6"], t::hide_contention),
     mutation("keep other reasons than were told", &["P6"], t::keep_other_reasons),
+    mutation("lease one more than the budget", &["P1"], l::one_more_than_the_budget),
+    mutation("lease to a client without support", &["P1"], l::lease_without_support),
+    mutation("lease in a group with a ceiling", &["P1"], l::lease_in_a_limited_group),
+    mutation("lease more than a lease may hold", &["P1"], l::lease_larger_than_allowed),
+    mutation("make two leases of one", &["P1"], l::two_leases_at_once),
+    mutation("free a retired lease early", &["P2"], l::free_a_retired_lease),
+    mutation("forget a retired lease", &["P2"], l::forget_a_retired_lease),
+    mutation("ignore that a lease was stopped", &["P3", "P4"], l::ignore_stopped),
+    mutation("revive a lease", &["P3"], l::revive_a_lease),
+    mutation("keep a silent lease", &["P4"], l::keep_a_silent_lease),
+    mutation("keep a lease that may not be", &["P1"], l::keep_a_lease_that_may_not_be),
+    mutation("keep a lease over budget", &["P1"], l::keep_a_lease_over_budget),
+    mutation("look at leases too late", &["P4"], l::look_at_leases_too_late),
+    mutation("miscount live leases", &["P3"], l::miscount_live_leases),
+    mutation("lower a draw", &["P3"], l::lower_a_draw),
+    mutation("say settled of an open lease", &["P7"], l::deny_a_lease),
+    mutation("mistake an unknown lease", &["P7"], l::mistake_an_unknown_lease),
+    mutation("hide a contended group", &["P6"], l::hide_a_contended_group),
 ];
 
 /// Tries all of them; counts how often there was something to try.

@@ -1,12 +1,14 @@
 //! The ways to tamper, each leaving the rest of the plan consistent where it can.
 
+use crate::invariants::left;
 use crate::world::Case;
 use pgsemaphore_allocation::{
-    Answer, Block, BlockId, Outcome, Permits, Plan, Reason, Slot, Status, Verdict, VerdictStatus, Work,
+    Answer, Block, BlockId, Kind, Outcome, Permits, Plan, Provisioning, Reason, Slot, Status, Verdict,
+    VerdictStatus, Work,
 };
 
 /// Writes `change` to a block, and lets counters and verdicts follow.
-fn change(case: &Case, plan: &Plan, slot: Slot, change: impl FnOnce(&mut Block)) -> Option<Plan> {
+pub(crate) fn change(case: &Case, plan: &Plan, slot: Slot, change: impl FnOnce(&mut Block)) -> Option<Plan> {
     let mut plan = plan.clone();
     let old = match plan.blocks.get(&slot) {
         Some(written) => written.clone()?,
@@ -26,27 +28,35 @@ fn change(case: &Case, plan: &Plan, slot: Slot, change: impl FnOnce(&mut Block))
     Some(plan)
 }
 
-fn count(case: &Case, plan: &mut Plan, block: &Block, sign: Permits) {
-    let counted = sign * (block.permits - block.released);
-    plan.semaphore.grants += counted;
+pub(crate) fn count(case: &Case, plan: &mut Plan, block: &Block, sign: Permits) {
+    let counted = sign * block.counted();
+    let live = sign * i64::from(block.is_live_lease());
     let stored = || case.state.groups.get(&block.group).cloned().unwrap_or_default();
-    plan.groups.entry(block.group.clone()).or_insert_with(stored).grants += counted;
+    let group = plan.groups.entry(block.group.clone()).or_insert_with(stored);
+    let (of_key, of_group) = match block.kind {
+        Kind::Grant => (&mut plan.semaphore.grants, &mut group.grants),
+        Kind::Lease => (&mut plan.semaphore.leases, &mut group.leases),
+    };
+    *of_key += counted;
+    *of_group += counted;
+    plan.semaphore.live_leases += live;
+    group.live_leases += live;
 }
 
-fn answers(plan: &mut Plan) -> impl Iterator<Item = &mut Answer> {
+pub(crate) fn answers(plan: &mut Plan) -> impl Iterator<Item = &mut Answer> {
     plan.answers.iter_mut().filter_map(|outcome| match outcome {
         Outcome::Answered(answer) => Some(answer),
         Outcome::Refused(_) => None,
     })
 }
 
-fn made<'a>(case: &Case, plan: &'a Plan) -> impl Iterator<Item = &'a Block> {
+pub(crate) fn made<'a>(case: &Case, plan: &'a Plan) -> impl Iterator<Item = &'a Block> {
     let known = |id: BlockId| case.state.blocks.get(&id.slot).is_some_and(|old| old.id == id);
     plan.blocks.values().flatten().filter(move |block| !known(block.id))
 }
 
 /// An open block that was read, with what the plan makes of it.
-fn kept<'a>(case: &'a Case, plan: &'a Plan) -> impl Iterator<Item = (&'a Block, &'a Block)> {
+pub(crate) fn kept<'a>(case: &'a Case, plan: &'a Plan) -> impl Iterator<Item = (&'a Block, &'a Block)> {
     case.state.blocks.iter().filter_map(|(slot, old)| {
         let new = plan.blocks.get(slot).map_or(Some(old), Option::as_ref)?;
         (new.id == old.id).then_some((old, new))
@@ -54,20 +64,22 @@ fn kept<'a>(case: &'a Case, plan: &'a Plan) -> impl Iterator<Item = (&'a Block, 
 }
 
 pub(crate) fn one_more_than_the_limit(case: &Case, plan: &Plan) -> Option<Plan> {
-    let limit = case.state.policy.as_ref()?.limit?;
-    let full = plan.semaphore.grants >= limit;
-    let block = made(case, plan).next().filter(|_| full)?;
+    let policy = case.state.policy.as_ref()?;
+    let full = left(policy, policy.limit?, &plan.semaphore, Kind::Grant) <= 0;
+    let block = made(case, plan).find(|block| block.kind == Kind::Grant).filter(|_| full)?;
     change(case, plan, block.id.slot, |block| block.permits += 1)
 }
 
 pub(crate) fn one_more_than_the_ceiling(case: &Case, plan: &Plan) -> Option<Plan> {
-    let limit = case.state.policy.as_ref()?.limit?;
+    let policy = case.state.policy.as_ref()?;
+    let limit = policy.limit?;
     let full = |block: &&Block| {
         let ceiling = case.state.groups.get(&block.group).and_then(|usage| usage.limit);
-        let used = plan.groups.get(&block.group).map_or(0, |usage| usage.grants);
-        ceiling.is_some_and(|ceiling| used >= ceiling)
+        let used = plan.groups.get(&block.group).map_or(0, |usage| usage.grants + usage.leases);
+        let room = left(policy, limit, &plan.semaphore, block.kind) > 0;
+        ceiling.is_some_and(|ceiling| used >= ceiling) && room && block.permits < policy.permits_per_lease
     };
-    let block = made(case, plan).find(full).filter(|_| plan.semaphore.grants < limit)?;
+    let block = made(case, plan).find(full)?;
     change(case, plan, block.id.slot, |block| block.permits += 1)
 }
 
@@ -235,7 +247,7 @@ pub(crate) fn leave_out_a_verdict(case: &Case, plan: &Plan) -> Option<Plan> {
     None
 }
 
-fn tamper_verdict(
+pub(crate) fn tamper_verdict(
     plan: &Plan,
     which: impl Fn(&Verdict) -> bool,
     tamper: impl FnOnce(&mut Verdict),
@@ -247,8 +259,8 @@ fn tamper_verdict(
     Some(plan)
 }
 
-fn is_open(verdict: &Verdict) -> bool {
-    matches!(verdict.status, VerdictStatus::Open(_))
+pub(crate) fn is_open(verdict: &Verdict) -> bool {
+    verdict.block.is_some() && matches!(verdict.status, VerdictStatus::Open(_))
 }
 
 pub(crate) fn say_twice(_: &Case, plan: &Plan) -> Option<Plan> {
@@ -295,14 +307,20 @@ pub(crate) fn reuse_the_round(case: &Case, plan: &Plan) -> Option<Plan> {
     (numbered && made(case, &plan).next().is_none()).then_some(plan)
 }
 
-/// The plan of the same round with all ages turned round, if somebody older goes without for it.
+/// The plan of the same round with all ages turned round, if somebody older goes without for it. With leases somebody
+/// older may have one instead.
 pub(crate) fn serve_the_youngest(case: &Case, plan: &Plan) -> Option<Plan> {
+    let provisioning = case.state.policy.as_ref()?.provisioning;
+    if provisioning != Provisioning::None && case.calls.iter().any(|call| call.takes_leases) {
+        return None;
+    }
     let mut calls = case.calls.clone();
     for demand in calls.iter_mut().flat_map(|call| &mut call.demand) {
         demand.oldest_age = 10_000_000_000 - demand.oldest_age;
     }
     let turned = Case { work: case.work, state: case.state.clone(), calls }.plan();
-    let one_call_each = case.state.clients.len() == case.calls.len();
+    let callers: std::collections::BTreeSet<_> = case.calls.iter().map(|call| &call.client).collect();
+    let one_call_each = callers.len() == case.calls.len();
     let ages =
         case.calls.iter().flat_map(|call| call.demand.iter().map(|demand| call.waited + demand.oldest_age));
     let distinct = ages.clone().count() == ages.collect::<std::collections::BTreeSet<_>>().len();

@@ -2,8 +2,8 @@
 
 use crate::invariants::Ghost;
 use pgsemaphore_allocation::{
-    BlockId, Call, ClientId, DbTime, Demand, GrantReport, Group, Micros, Permits, Plan, Policy, SemaphoreKey,
-    State, Work, check, round, sync, timer,
+    BlockId, Call, ClientId, DbTime, Demand, Extra, GrantReport, Group, Kind, LeaseReport, Micros, Permits,
+    Plan, Provisioning, SemaphoreKey, State, Work, check, round, sync, timer,
 };
 use pgsemaphore_sim::{Limits, MemoryStore};
 use proptest::prelude::*;
@@ -16,6 +16,10 @@ pub(crate) enum Step {
     Limit(Option<Permits>),
     GroupLimit(u8, Option<Permits>),
     GrantTimeout(Micros),
+    Leases(Provisioning),
+    PermitsPerLease(Permits),
+    LeaseTtl(Micros),
+    LimitedGroups(bool),
     Policy(bool),
     Transact(Work, Vec<Say>),
 }
@@ -28,6 +32,9 @@ pub(crate) struct Say {
     waited: Micros,
     demand: BTreeMap<u8, (Permits, Micros)>,
     reports: Vec<(prop::sample::Index, Permits, Permits)>,
+    leases: Vec<(prop::sample::Index, Permits, Permits, bool)>,
+    takes_leases: bool,
+    applied: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -38,14 +45,39 @@ enum Seen {
     Ahead(Micros),
 }
 
-pub(crate) fn any_step() -> impl Strategy<Value = Step> {
+/// Steps of a world that begins with any mode of leases.
+pub(crate) fn any_world() -> impl Strategy<Value = Vec<Step>> {
+    (any_provisioning(), prop::collection::vec(any_step(), 1..40)).prop_map(|(mode, mut steps)| {
+        steps.insert(0, Step::Leases(mode));
+        steps
+    })
+}
+
+fn any_provisioning() -> impl Strategy<Value = Provisioning> {
+    let extra =
+        prop_oneof![(0..6_i64).prop_map(Extra::Permits), (0..2_500_000_i64).prop_map(Extra::Millionths),];
+    prop_oneof![
+        2 => Just(Provisioning::None),
+        2 => Just(Provisioning::Strict),
+        2 => (0..6_i64).prop_map(|reserve| Provisioning::Under { reserve }),
+        2 => extra.prop_map(|extra| Provisioning::Over { extra }),
+    ]
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
     let say = any_say();
     prop_oneof![
         3 => (-3_000..12_000_i64).prop_map(|ms| Step::Time(ms * 1000)),
-        2 => prop::option::weighted(0.9, 0..6_i64).prop_map(Step::Limit),
+        2 => prop::option::weighted(0.9, 0..8_i64).prop_map(Step::Limit),
         1 => (0..3_u8, prop::option::of(0..4_i64)).prop_map(|(group, limit)| Step::GroupLimit(group, limit)),
         1 => (1..20_000_i64).prop_map(|ms| Step::GrantTimeout(ms * 1000)),
         1 => prop::bool::weighted(0.8).prop_map(Step::Policy),
+        1 => any_provisioning().prop_map(Step::Leases),
+        1 => prop_oneof![
+            (1..5_i64).prop_map(Step::PermitsPerLease),
+            (1..30_000_i64).prop_map(|ms| Step::LeaseTtl(ms * 1000)),
+            any::<bool>().prop_map(Step::LimitedGroups),
+        ],
         8 => prop::collection::vec(say.clone(), 0..5).prop_map(|calls| Step::Transact(Work::Round, calls)),
         4 => prop::collection::vec(say, 0..3).prop_map(|calls| Step::Transact(Work::Sync, calls)),
         1 => Just(Step::Transact(Work::Timer, Vec::new())),
@@ -61,13 +93,21 @@ fn any_say() -> impl Strategy<Value = Say> + Clone {
     ];
     let demand = prop::collection::btree_map(0..3_u8, (0..5_i64, 0..4_i64), 0..3);
     let reports = prop::collection::vec((any::<prop::sample::Index>(), 0..7_i64, 0..7_i64), 0..5);
-    (0..3_u8, seen, 0..3_i64, demand, reports).prop_map(|(client, seen, waited, demand, reports)| Say {
-        client,
-        seen,
-        waited,
-        demand,
-        reports,
-    })
+    let leases =
+        prop::collection::vec((any::<prop::sample::Index>(), 0..7_i64, 0..7_i64, any::<bool>()), 0..4);
+    let kind = (prop::bool::weighted(0.7), prop::bool::weighted(0.1));
+    (0..3_u8, seen, 0..3_i64, demand, reports, leases, kind).prop_map(
+        |(client, seen, waited, demand, reports, leases, (takes_leases, applied))| Say {
+            client,
+            seen,
+            waited,
+            demand,
+            reports,
+            leases,
+            takes_leases,
+            applied,
+        },
+    )
 }
 
 /// What a transaction was asked to do.
@@ -103,8 +143,8 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let policy = Policy { limit: Some(3), grant_timeout: 10_000_000, round_period: 0 };
-        let limits = Limits { policy, groups: BTreeMap::new() };
+        let mut limits = Limits::of_grants(3, 10_000_000);
+        limits.policy.lease_ttl = 20_000_000;
         let key = SemaphoreKey::new("key");
         let mut store = MemoryStore::new();
         store.set_limits(&key, Some(limits.clone()));
@@ -122,6 +162,10 @@ impl World {
             Step::Time(by) => self.now = self.now + *by,
             Step::Limit(limit) => self.limits.policy.limit = *limit,
             Step::GrantTimeout(timeout) => self.limits.policy.grant_timeout = *timeout,
+            Step::Leases(provisioning) => self.limits.policy.provisioning = *provisioning,
+            Step::PermitsPerLease(permits) => self.limits.policy.permits_per_lease = *permits,
+            Step::LeaseTtl(ttl) => self.limits.policy.lease_ttl = *ttl,
+            Step::LimitedGroups(within) => self.limits.policy.leases_within_group_limit = *within,
             Step::Policy(exists) => self.has_policy = *exists,
             Step::GroupLimit(group, None) => {
                 self.limits.groups.remove(&group_of(*group));
@@ -162,12 +206,21 @@ impl World {
             claimed: *claimed,
             released: *released,
         });
+        let leases = say.leases.iter().map(|(at, drawn, released, stopped)| LeaseReport {
+            id: named(at),
+            drawn: *drawn,
+            released: *released,
+            stopped: *stopped,
+        });
         Call {
             client: ClientId::new(format!("client-{}", say.client)),
             seen,
             waited: say.waited * 500_000,
             demand: demand.collect(),
             grants: reports.collect(),
+            leases: leases.collect(),
+            takes_leases: say.takes_leases,
+            applied: say.applied,
         }
     }
 
@@ -190,50 +243,74 @@ impl World {
         }
         let new = after.blocks.values().map(|block| block.id).filter(|id| !self.ids.contains(id));
         self.ids.extend(new.collect::<Vec<_>>());
-        self.ghost.look(work, &case.state, &before, &after)
+        self.ghost.look(&case, &before, &after)
     }
 
-    /// Promise P4, by draining: deadlines pass, everybody releases what it claimed, and nothing is counted any more.
+    /// Promise P4, by draining: deadlines and ttls pass, everybody releases what it used and stops its leases, and
+    /// nothing is counted any more.
     pub(crate) fn everything_comes_back(&mut self) -> Result<(), String> {
         self.now = self.now + 86_400_000_000;
         self.transact(Work::Timer, Vec::new(), |_, _| Ok(()))?;
+        self.transact(Work::Round, Vec::new(), |_, _| Ok(()))?;
         let rows = self.store.rows(&self.key).cloned().unwrap_or_default();
         if let Some(block) = rows.blocks.values().find(|block| block.unclaimed() > 0) {
             return Err(format!("{block:?} has unclaimed permits a day after its deadline"));
         }
+        if let Some(lease) = rows.blocks.values().find(|block| self.has_policy && block.is_live_lease()) {
+            return Err(format!("{lease:?} is live a day after its last report"));
+        }
         for block in rows.blocks.values() {
-            let report = GrantReport { id: block.id.to_string(), claimed: block.used, released: block.used };
-            let call = Call {
-                client: block.client.clone(),
-                seen: block.id.round,
-                waited: 0,
-                demand: Vec::new(),
-                grants: vec![report],
-            };
+            let (id, used, released) = (block.id.to_string(), block.used, block.used);
+            let mut call = silent(block.client.clone());
+            call.seen = block.id.round;
+            match block.kind {
+                Kind::Grant => call.grants.push(GrantReport { id, claimed: used, released }),
+                Kind::Lease => call.leases.push(LeaseReport { id, drawn: used, released, stopped: true }),
+            }
             self.transact(Work::Sync, vec![call], |_, _| Ok(()))?;
         }
         let rows = self.store.rows(&self.key).cloned().unwrap_or_default();
-        let left = (rows.semaphore.grants, rows.blocks.len(), rows.semaphore.batches.len());
-        if left == (0, 0, 0) { Ok(()) } else { Err(format!("left after all came back: {left:?}")) }
+        let counted = (rows.semaphore.grants, rows.semaphore.leases, rows.semaphore.live_leases);
+        let left = (counted, rows.blocks.len(), rows.semaphore.batches.len());
+        if left == ((0, 0, 0), 0, 0) { Ok(()) } else { Err(format!("left after all came back: {left:?}")) }
     }
+}
+
+/// A call that says nothing.
+fn silent(client: ClientId) -> Call {
+    let (demand, grants, leases) = Default::default();
+    Call { client, seen: 0, waited: 0, demand, grants, leases, takes_leases: false, applied: false }
 }
 
 fn group_of(n: u8) -> Group {
     Group::new(["", "a", "b"][usize::from(n)])
 }
 
-/// One grant of nine, reported like this: the counts at the end.
-pub(crate) fn report_all(marks: &[(Permits, Permits)]) -> Option<(Permits, Permits)> {
+/// One block of nine, reported like this: used and released at the end. A lease is stopped with the highest mark.
+pub(crate) fn report_all(kind: Kind, marks: &[(Permits, Permits)]) -> Option<(Permits, Permits)> {
     let mut world = World::new();
     let ok = |_: &Case, _: &Plan| Ok(());
-    world.take(&Step::Limit(Some(9)), ok).expect("a limit");
-    let demand = vec![Demand { group: Group::new(""), count: 9, oldest_age: 0 }];
-    let call = |demand, grants| Call { client: ClientId::new("c"), seen: 0, waited: 0, demand, grants };
-    world.transact(Work::Round, vec![call(demand, Vec::new())], ok).expect("a round");
+    world.take(&Step::Limit(Some(if kind == Kind::Grant { 9 } else { 0 })), ok).expect("a limit");
+    world.take(&Step::Leases(Provisioning::Over { extra: Extra::Permits(9) }), ok).expect("a mode");
+    let mut call = silent(ClientId::new("c"));
+    call.takes_leases = kind == Kind::Lease;
+    call.demand.push(Demand { group: Group::new(""), count: 9, oldest_age: 0 });
+    world.transact(Work::Round, vec![call], ok).expect("a round");
     let id = world.ids[0].to_string();
-    for (claimed, released) in marks {
-        let report = GrantReport { id: id.clone(), claimed: *claimed, released: *released };
-        world.transact(Work::Sync, vec![call(Vec::new(), vec![report])], ok).expect("a sync");
+    let last = marks.iter().max().copied();
+    for (used, released) in marks {
+        let (mut call, id) = (silent(ClientId::new("c")), id.clone());
+        let (used, released) = (*used, *released);
+        match kind {
+            Kind::Grant => call.grants.push(GrantReport { id, claimed: used, released }),
+            Kind::Lease => call.leases.push(LeaseReport {
+                id,
+                drawn: used,
+                released,
+                stopped: Some((used, released)) == last,
+            }),
+        }
+        world.transact(Work::Sync, vec![call], ok).expect("a sync");
     }
     let rows = world.store.rows(&world.key)?;
     rows.blocks.values().next().map(|block| (block.used, block.released))

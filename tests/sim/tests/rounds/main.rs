@@ -6,6 +6,7 @@
 mod parse;
 mod render;
 mod run;
+mod setting;
 mod words;
 
 use std::fs;
@@ -27,7 +28,7 @@ fn every_rule_holds() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
         .collect();
     scripts.sort();
-    assert!(scripts.len() >= 30, "only {} scripts found", scripts.len());
+    assert!(scripts.len() >= 80, "only {} scripts found", scripts.len());
     let mut failures = Vec::new();
     for path in &scripts {
         let text = fs::read_to_string(path).expect("a readable script");

@@ -1,6 +1,7 @@
 //! From the text of a script to its steps.
 
 use crate::Mismatch;
+use crate::setting::Setting;
 use crate::words::{Reading, RoundName, Words};
 use pgsemaphore_allocation::{Micros, Permits, Work};
 
@@ -13,25 +14,25 @@ pub(crate) struct Line {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Is {
-    Limit(Limit),
+    Set(Setting),
     NoPolicy,
-    GroupLimit(String, Option<Permits>),
-    GrantTimeout(Micros),
     Copy,
     Restore,
     Begin { at: Micros, work: Work, round: Option<String> },
     Says(String, Vec<Saying>),
     Hears { client: String, lost: bool, phrases: Vec<String> },
-    Usage { key: Permits, groups: Vec<(String, Permits)> },
+    Usage { key: Used, groups: Vec<(String, Used)> },
+    State { client: String, same: bool },
     Blocked(Vec<String>),
     Due(Option<Micros>),
     Numbered(String, RoundName),
 }
 
+/// Permits counted: all together, or grants and leases.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Limit {
-    Permits(Permits),
-    Unresolved,
+pub(crate) enum Used {
+    All(Permits),
+    Each(Permits, Permits),
 }
 
 /// One part of what a client says.
@@ -39,9 +40,20 @@ pub(crate) enum Limit {
 pub(crate) enum Saying {
     Nothing,
     Wants { count: Permits, group: String, age: Micros },
-    Report { id: String, claimed: Permits, released: Permits },
+    TakesLeases,
+    Report(Report),
     Seen(RoundName),
     Waited(Micros),
+}
+
+/// Counts of a grant or a lease; without `claimed` and `drawn` its name tells which.
+#[derive(Debug, Clone)]
+pub(crate) struct Report {
+    pub(crate) id: String,
+    pub(crate) lease: Option<bool>,
+    pub(crate) used: Permits,
+    pub(crate) released: Permits,
+    pub(crate) stopped: bool,
 }
 
 pub(crate) fn script(text: &str) -> Result<Vec<Line>, Mismatch> {
@@ -70,17 +82,14 @@ pub(crate) fn script(text: &str) -> Result<Vec<Line>, Mismatch> {
 fn line(text: &str) -> Reading<Is> {
     let mut words = Words::new(text);
     let first = words.next()?;
+    if let Some(setting) = Setting::read(first, &mut words)? {
+        words.end()?;
+        return Ok(Is::Set(setting));
+    }
     let is = match first {
-        "limit" if words.take("unresolved") => Is::Limit(Limit::Unresolved),
-        "limit" => Is::Limit(Limit::Permits(words.number()?)),
         "no" => {
             words.expect("policy")?;
             Is::NoPolicy
-        }
-        "group" => group_limit(&mut words)?,
-        "grant" => {
-            words.expect("timeout")?;
-            Is::GrantTimeout(words.duration()?)
         }
         "copy" => Is::Copy,
         "restore" => Is::Restore,
@@ -89,6 +98,7 @@ fn line(text: &str) -> Reading<Is> {
         "blocked" => return Ok(Is::Blocked(phrases(rest(text, first)))),
         "due" if words.take("never") => Is::Due(None),
         "due" => Is::Due(Some(words.duration()?)),
+        "state" => state(&mut words)?,
         name => return spoken(name, words, text),
     };
     words.end()?;
@@ -104,11 +114,14 @@ fn phrases(text: &str) -> Vec<String> {
     text.split(';').map(normal).filter(|phrase| !phrase.is_empty()).collect()
 }
 
-fn group_limit(words: &mut Words) -> Reading<Is> {
-    let group = words.next()?.to_owned();
-    words.expect("limit")?;
-    let limit = if words.take("none") { None } else { Some(words.number()?) };
-    Ok(Is::GroupLimit(group, limit))
+fn state(words: &mut Words) -> Reading<Is> {
+    let client = words.next()?.to_owned();
+    let same = !words.take("differs");
+    if same {
+        words.expect("as")?;
+        words.expect("before")?;
+    }
+    Ok(Is::State { client, same })
 }
 
 fn begin(words: &mut Words) -> Reading<Is> {
@@ -127,12 +140,17 @@ fn usage(text: &str) -> Reading<Is> {
     let groups = phrases(groups);
     let group = |phrase: &String| {
         let mut words = Words::new(phrase);
-        Ok((words.next()?.to_owned(), words.number()?))
+        Ok((words.next()?.to_owned(), used(words)?))
     };
-    Ok(Is::Usage {
-        key: crate::words::number(key.trim())?,
-        groups: groups.iter().map(group).collect::<Reading<_>>()?,
-    })
+    Ok(Is::Usage { key: used(Words::new(key))?, groups: groups.iter().map(group).collect::<Reading<_>>()? })
+}
+
+/// `5`, or `3 + 2`: grants and leases.
+fn used(mut words: Words) -> Reading<Used> {
+    let all = words.number()?;
+    let used = if words.take("+") { Used::Each(all, words.number()?) } else { Used::All(all) };
+    words.end()?;
+    Ok(used)
 }
 
 /// `A says ...`, `A hears ...`, `A loses ...`, `r1 is ...`.
@@ -170,12 +188,26 @@ fn saying(phrase: &str) -> Reading<Saying> {
         }
         "seen" => Saying::Seen(RoundName::read(&mut words)?),
         "waited" => Saying::Waited(words.duration()?),
-        id => {
-            let claimed = if words.take("claimed") { words.number()? } else { 0 };
-            let released = if words.take("released") { words.number()? } else { 0 };
-            Saying::Report { id: id.to_owned(), claimed, released }
+        "takes" => {
+            words.expect("leases")?;
+            Saying::TakesLeases
         }
+        id => Saying::Report(report(id, &mut words)?),
     };
     words.end()?;
     Ok(saying)
+}
+
+fn report(id: &str, words: &mut Words) -> Reading<Report> {
+    let (lease, used) = if words.take("claimed") {
+        (Some(false), words.number()?)
+    } else if words.take("drawn") {
+        (Some(true), words.number()?)
+    } else {
+        (None, 0)
+    };
+    let released = if words.take("released") { words.number()? } else { 0 };
+    let stopped = words.take("stopped");
+    let lease = if stopped { Some(true) } else { lease };
+    Ok(Report { id: id.to_owned(), lease, used, released, stopped })
 }

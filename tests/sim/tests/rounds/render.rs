@@ -2,15 +2,15 @@
 
 use crate::words::RoundName;
 use pgsemaphore_allocation::{
-    Answer, Block, BlockId, Client, DbTime, Group, Lacking, Outcome, Reason, Refused, Status, Verdict,
+    Answer, Block, BlockId, Client, DbTime, Group, Kind, Lacking, Outcome, Reason, Refused, Status, Verdict,
     VerdictStatus,
 };
 use std::collections::BTreeMap;
 
-/// The names that a script gives to grants and rounds.
+/// The names that a script gives to blocks and rounds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Aliases {
-    grants: BTreeMap<String, BlockId>,
+    blocks: BTreeMap<String, (Kind, BlockId)>,
     rounds: BTreeMap<String, u64>,
 }
 
@@ -28,34 +28,35 @@ impl Aliases {
         base.checked_add_signed(name.plus).ok_or_else(|| format!("{name:?} is no round"))
     }
 
-    /// The id that a script means: a grant's name, or the text itself between quotes.
-    pub(crate) fn id(&self, name: &str) -> Result<String, String> {
+    /// The id that a script means: a block's name, or the text itself between quotes (then a grant's, unless said).
+    pub(crate) fn id(&self, name: &str) -> Result<(Kind, String), String> {
         if let Some(text) = name.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
-            return Ok(text.to_owned());
+            return Ok((Kind::Grant, text.to_owned()));
         }
-        let id = self.grants.get(name).ok_or_else(|| format!("no grant is called `{name}`"))?;
-        Ok(id.to_string())
+        let (kind, id) = self.blocks.get(name).ok_or_else(|| format!("no block is called `{name}`"))?;
+        Ok((*kind, id.to_string()))
     }
 
-    /// Names the new grants of an answer as the phrases that expect them do.
-    pub(crate) fn name_grants(&mut self, phrases: &[String], outcome: &Outcome) {
+    /// Names the new blocks of an answer as the phrases that expect them do.
+    pub(crate) fn name_blocks(&mut self, phrases: &[String], outcome: &Outcome) {
         let Outcome::Answered(answer) = outcome else { return };
         let new: Vec<_> = answer.verdicts.iter().filter_map(|verdict| verdict.block.as_ref()).collect();
         for phrase in phrases {
-            let Some(name) = phrase.strip_prefix("grant ").and_then(|rest| rest.split(' ').next()) else {
+            let word = phrase.strip_prefix("grant ").or_else(|| phrase.strip_prefix("lease "));
+            let Some(name) = word.and_then(|rest| rest.split(' ').next()) else {
                 continue;
             };
             let unnamed = |block: &&&Block| self.name(block.id).is_none();
-            let meant = |block: &&&Block| grant_phrase(name, block) == *phrase;
-            let found = new.iter().filter(unnamed).find(meant).map(|block| block.id);
-            if let Some(id) = found.filter(|_| !self.grants.contains_key(name)) {
-                self.grants.insert(name.to_owned(), id);
+            let meant = |block: &&&Block| new_block(name, block) == *phrase;
+            let found = new.iter().filter(unnamed).find(meant).map(|block| (block.kind, block.id));
+            if let Some(found) = found.filter(|_| !self.blocks.contains_key(name)) {
+                self.blocks.insert(name.to_owned(), found);
             }
         }
     }
 
     fn name(&self, id: BlockId) -> Option<&str> {
-        self.grants.iter().find(|(_, other)| **other == id).map(|(name, _)| name.as_str())
+        self.blocks.iter().find(|(_, (_, other))| *other == id).map(|(name, _)| name.as_str())
     }
 
     /// What an outcome says, in phrases.
@@ -74,6 +75,7 @@ impl Aliases {
             answer.verdicts.iter().map(|verdict| self.verdict(verdict, made_in)).collect();
         phrases.extend(answer.blocked.iter().map(|lacks| format!("blocked {}", lacking(lacks))));
         phrases.extend(answer.contended.then(|| "contended".to_owned()));
+        phrases.extend(answer.contended_groups.iter().map(|group| format!("contended in {group}")));
         if phrases.is_empty() {
             phrases.push("nothing".to_owned());
         }
@@ -81,17 +83,6 @@ impl Aliases {
     }
 
     fn verdict(&self, verdict: &Verdict, made_in: Option<u64>) -> String {
-        let Some(block) = &verdict.block else {
-            let named = BlockId::parse(&verdict.id).and_then(|id| self.name(id));
-            return match named {
-                Some(name) => format!("{name} not found"),
-                None => format!("\"{}\" not found", verdict.id),
-            };
-        };
-        let name = self.name(block.id).unwrap_or("(unexpected)");
-        if made_in == Some(block.id.round) {
-            return grant_phrase(name, block);
-        }
         let status = match verdict.status {
             VerdictStatus::Open(Status::Active) => "active",
             VerdictStatus::Open(Status::Expired) => "expired",
@@ -99,8 +90,20 @@ impl Aliases {
             VerdictStatus::Settled => "settled",
             VerdictStatus::NotFound => "not found",
         };
+        let Some(block) = &verdict.block else {
+            let named = BlockId::parse(&verdict.id).and_then(|id| self.name(id));
+            return match named {
+                Some(name) => format!("{name} {status}"),
+                None => format!("\"{}\" {status}", verdict.id),
+            };
+        };
+        let name = self.name(block.id).unwrap_or("(unexpected)");
+        if made_in == Some(block.id.round) {
+            return new_block(name, block);
+        }
         let mut phrase = format!("{name} {status} {}", block.permits);
-        for (what, count) in [("claimed", block.used), ("released", block.released)] {
+        let used = if block.kind == Kind::Grant { "claimed" } else { "drawn" };
+        for (what, count) in [(used, block.used), ("released", block.released)] {
             if count > 0 {
                 phrase.push_str(&format!(", {what} {count}"));
             }
@@ -109,8 +112,9 @@ impl Aliases {
     }
 }
 
-fn grant_phrase(name: &str, block: &Block) -> String {
-    format!("grant {name} of {}{}", block.permits, in_group(" in ", &block.group))
+fn new_block(name: &str, block: &Block) -> String {
+    let kind = if block.kind == Kind::Grant { "grant" } else { "lease" };
+    format!("{kind} {name} of {}{}", block.permits, in_group(" in ", &block.group))
 }
 
 fn in_group(word: &str, group: &Group) -> String {

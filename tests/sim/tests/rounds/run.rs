@@ -1,10 +1,10 @@
 //! Runs the steps of a script.
 
 use crate::Mismatch;
-use crate::parse::{Is, Limit, Line, Saying};
+use crate::parse::{Is, Line, Report, Saying, Used};
 use crate::render::{Aliases, kept};
 use pgsemaphore_allocation::{
-    Call, ClientId, DbTime, Demand, GrantReport, Group, Outcome, Permits, Plan, Policy, SemaphoreKey, Work,
+    Call, ClientId, DbTime, Demand, GrantReport, Group, Kind, LeaseReport, Outcome, Plan, SemaphoreKey, Work,
     check, round, sync, timer,
 };
 use pgsemaphore_sim::{Limits, MemoryStore, Transaction};
@@ -20,6 +20,8 @@ struct World {
     limits: Limits,
     aliases: Aliases,
     seen: BTreeMap<String, u64>,
+    /// What each client was told as its state: before the last time, and then.
+    states: BTreeMap<String, (String, String)>,
     step: Option<Step>,
     now: DbTime,
 }
@@ -46,14 +48,16 @@ pub(crate) fn run(lines: &[Line]) -> Result<(), Mismatch> {
 
 impl World {
     fn new() -> Self {
-        let policy = Policy { limit: Some(0), grant_timeout: 10_000_000, round_period: 2_000_000 };
+        let mut limits = Limits::of_grants(0, 10_000_000);
+        limits.policy.round_period = 2_000_000;
         Self {
             key: SemaphoreKey::new("key"),
             store: MemoryStore::new(),
             copy: None,
-            limits: Limits { policy, groups: BTreeMap::new() },
+            limits,
             aliases: Aliases::default(),
             seen: BTreeMap::new(),
+            states: BTreeMap::new(),
             step: None,
             now: START,
         }
@@ -64,6 +68,7 @@ impl World {
             Is::Says(client, sayings) => return self.says(client, sayings),
             Is::Hears { client, lost, phrases } => return self.hears(client, *lost, phrases),
             Is::Usage { key, groups } => return self.usage(*key, groups),
+            Is::State { client, same } => return self.state(client, *same),
             Is::Blocked(phrases) => return self.blocked(phrases),
             Is::Due(at) => return self.due(at.map(|at| START + at)),
             Is::Numbered(name, other) => {
@@ -83,19 +88,11 @@ impl World {
             Is::Copy => self.copy = Some(self.store.clone()),
             Is::Restore => self.store = self.copy.clone().ok_or("there is no copy")?,
             Is::NoPolicy => self.store.set_limits(&self.key, None),
-            Is::Limit(Limit::Permits(limit)) => self.limits.policy.limit = Some(*limit),
-            Is::Limit(Limit::Unresolved) => self.limits.policy.limit = None,
-            Is::GroupLimit(group, Some(limit)) => {
-                self.limits.groups.insert(Group::new(group), *limit);
+            Is::Set(setting) => {
+                setting.apply(&mut self.limits);
+                self.store.set_limits(&self.key, Some(self.limits.clone()));
             }
-            Is::GroupLimit(group, None) => {
-                self.limits.groups.remove(&Group::new(group));
-            }
-            Is::GrantTimeout(timeout) => self.limits.policy.grant_timeout = *timeout,
-            _ => return Ok(()),
-        }
-        if matches!(is, Is::Limit(_) | Is::GroupLimit(..) | Is::GrantTimeout(_)) {
-            self.store.set_limits(&self.key, Some(self.limits.clone()));
+            _ => {}
         }
         Ok(())
     }
@@ -111,6 +108,9 @@ impl World {
             waited: 0,
             demand: Vec::new(),
             grants: Vec::new(),
+            leases: Vec::new(),
+            takes_leases: false,
+            applied: false,
         };
         for saying in sayings {
             match saying {
@@ -121,16 +121,25 @@ impl World {
                     let group = Group::new(group);
                     call.demand.push(Demand { group, count: *count, oldest_age: *age });
                 }
-                Saying::Report { id, claimed, released } => {
-                    let id = self.aliases.id(id)?;
-                    call.grants.push(GrantReport { id, claimed: *claimed, released: *released });
-                }
+                Saying::TakesLeases => call.takes_leases = true,
+                Saying::Report(report) => self.report(report, &mut call)?,
             }
         }
         let step = self.step.as_mut().filter(|step| step.done.is_none());
         let step = step.ok_or("nobody can speak here: a new `at` is missing")?;
         step.callers.push(client.to_owned());
         step.calls.push(call);
+        Ok(())
+    }
+
+    fn report(&self, report: &Report, call: &mut Call) -> Result<(), String> {
+        let (kind, id) = self.aliases.id(&report.id)?;
+        let Report { used, released, stopped, .. } = *report;
+        if report.lease.unwrap_or(kind == Kind::Lease) {
+            call.leases.push(LeaseReport { id, drawn: used, released, stopped });
+        } else {
+            call.grants.push(GrantReport { id, claimed: used, released });
+        }
         Ok(())
     }
 
@@ -166,8 +175,12 @@ impl World {
         let plan = step.done.as_ref().ok_or("no plan")?;
         let outcome = plan.answers.get(at).ok_or("no answer")?.clone();
         let made_in = (step.work == Work::Round).then_some(plan.semaphore.round);
-        self.aliases.name_grants(phrases, &outcome);
+        self.aliases.name_blocks(phrases, &outcome);
         same("the reply", &sorted(phrases.to_vec()), &sorted(self.aliases.phrases(&outcome, made_in)))?;
+        if let Outcome::Answered(answer) = &outcome {
+            let state = self.states.entry(client.to_owned()).or_default();
+            *state = (std::mem::take(&mut state.1), answer.state.clone());
+        }
         if let (Outcome::Answered(answer), false) = (outcome, lost) {
             let seen = self.seen.entry(client.to_owned()).or_default();
             *seen = answer.round.max(*seen);
@@ -175,16 +188,25 @@ impl World {
         Ok(())
     }
 
-    fn usage(&mut self, key: Permits, groups: &[(String, Permits)]) -> Result<(), String> {
+    fn usage(&mut self, key: Used, groups: &[(String, Used)]) -> Result<(), String> {
         self.transact()?;
         let nothing = pgsemaphore_sim::Rows::default();
         let rows = self.store.rows(&self.key).unwrap_or(&nothing);
-        same("usage", &key, &(rows.semaphore.grants + rows.semaphore.leases))?;
+        let used = |what: &str, expected: Used, (grants, leases)| match expected {
+            Used::All(all) => same(what, &all, &(grants + leases)),
+            Used::Each(of_grants, of_leases) => same(what, &(of_grants, of_leases), &(grants, leases)),
+        };
+        used("usage", key, (rows.semaphore.grants, rows.semaphore.leases))?;
         for (group, expected) in groups {
-            let (grants, leases) = rows.groups.get(&Group::new(group)).copied().unwrap_or_default();
-            same(&format!("usage of {group}"), expected, &(grants + leases))?;
+            let usage = rows.groups.get(&Group::new(group)).cloned().unwrap_or_default();
+            used(&format!("usage of {group}"), *expected, (usage.grants, usage.leases))?;
         }
         Ok(())
+    }
+
+    fn state(&self, client: &str, expected: bool) -> Result<(), String> {
+        let (before, now) = self.states.get(client).ok_or_else(|| format!("{client} was told nothing"))?;
+        same("whether the state is as before", &expected, &(before == now))
     }
 
     fn blocked(&mut self, phrases: &[String]) -> Result<(), String> {

@@ -51,14 +51,15 @@ pub(crate) fn number(word: &str) -> Reading<i64> {
     word.parse().map_err(|_| format!("`{word}` is not a number"))
 }
 
-/// `5ms`, `2s`, `1h`.
+/// `5ms`, `2s`, `30min`, `1h`.
 pub(crate) fn duration(word: &str) -> Reading<Micros> {
     let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &word[digits.len()..] {
         "ms" => 1_000,
         "s" => 1_000_000,
+        "min" => 60_000_000,
         "h" => 3_600_000_000,
-        _ => return Err(format!("`{word}` is not a duration such as 5ms, 2s or 1h")),
+        _ => return Err(format!("`{word}` is not a duration such as 5ms, 2s, 30min or 1h")),
     };
     Ok(number(digits)? * unit)
 }

@@ -1,0 +1,49 @@
+//! What a client's `state` is made of: a number that differs when something the client must hear of differs.
+//!
+//! A pure function of what is stored, the same in every holder and every version that keeps this file: FNV-1a, 64 bits.
+//! Fingerprints of blocks are added up, so that one that comes or goes costs one addition.
+
+use crate::state::{Block, Provisioning, Status};
+
+struct Fnv(u64);
+
+impl Fnv {
+    fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn add(self, bytes: &[u8]) -> Self {
+        let hash =
+            bytes.iter().fold(self.0, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        Self(hash)
+    }
+}
+
+/// The fingerprint of a block: of its id and status.
+pub fn of_block(block: &Block) -> u64 {
+    let status = match block.status {
+        Status::Active => b'a',
+        Status::Expired => b'e',
+        Status::Retired => b'r',
+    };
+    Fnv::new().add(&block.id.round.to_be_bytes()).add(&block.id.slot.to_be_bytes()).add(&[status]).0
+}
+
+/// The state of a client: its open blocks, what is contended, and how leases are provisioned.
+pub(crate) fn of_client<'a>(
+    open_blocks: u64,
+    contended: bool,
+    contended_groups: impl Iterator<Item = &'a str>,
+    provisioning: Provisioning,
+) -> String {
+    let mode = match provisioning {
+        Provisioning::None => b'n',
+        Provisioning::Strict => b's',
+        Provisioning::Under { .. } => b'u',
+        Provisioning::Over { .. } => b'o',
+    };
+    let own = Fnv::new().add(&open_blocks.to_be_bytes()).add(&[u8::from(contended), mode]);
+    let all =
+        contended_groups.fold(own, |hash, group| hash.add(&group.len().to_be_bytes()).add(group.as_bytes()));
+    format!("{:016x}", all.0)
+}

@@ -1,0 +1,83 @@
+//! Syncs that are kept open until there is something to say. In memory only, like who waits for a round.
+//!
+//! A parked sync's reports are committed when it arrives; after that it is looked at again, without applying them, each
+//! time its client's state may differ, and is answered when it does.
+
+use crate::pending::Pending;
+use crate::round::Stirred;
+use std::time::{Duration, Instant};
+
+/// Parked calls are looked at this often without being told of a change.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// How long a sync is kept, and what its client knows.
+pub(crate) struct Park {
+    pub(crate) until: Instant,
+    /// The state that the client knows; `None`: as it is when first looked at.
+    pub(crate) known: Option<String>,
+}
+
+impl Park {
+    /// Whether the caller has nothing to hear yet. Learns the state if the client did not say what it knows.
+    pub(crate) fn holds(&mut self, state: &str, now: Instant) -> bool {
+        now < self.until && self.known.get_or_insert_with(|| state.to_owned()) == state
+    }
+}
+
+/// The parked syncs of a key.
+#[derive(Default)]
+pub(crate) struct Parked {
+    syncs: Vec<Pending>,
+    looked_at: Option<Instant>,
+}
+
+impl Parked {
+    /// Keeps a sync that was just looked at. Gives back the one of the same process that it replaces, to be answered.
+    pub(crate) fn keep(&mut self, sync: Pending, now: Instant) -> Option<Pending> {
+        self.looked_at.get_or_insert(now);
+        let same = |other: &Pending| {
+            other.caller.is_same_process(&sync.caller) && other.heard.client == sync.heard.client
+        };
+        let replaced = self.syncs.iter().position(same).map(|at| self.syncs.swap_remove(at));
+        self.syncs.push(sync);
+        replaced.map(|mut replaced| {
+            replaced.park = None;
+            replaced
+        })
+    }
+
+    /// Takes those whose client's state may differ.
+    pub(crate) fn take_stirred(&mut self, stirred: &Stirred) -> Vec<Pending> {
+        self.take(|sync| stirred.includes(&sync.heard.client))
+    }
+
+    /// Takes all, to be looked at.
+    pub(crate) fn take_all(&mut self) -> Vec<Pending> {
+        self.take(|_| true)
+    }
+
+    /// Takes those whose time is over; all of them when they were not looked at for a while.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Vec<Pending> {
+        let look = self.looked_at.is_some_and(|at| at + LOOK_EVERY <= now);
+        self.take(|sync| look || sync.park.as_ref().is_none_or(|park| park.until <= now))
+    }
+
+    /// When the next one is due.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let over = self.syncs.iter().filter_map(|sync| sync.park.as_ref()).map(|park| park.until).min()?;
+        Some(self.looked_at.map_or(over, |at| over.min(at + LOOK_EVERY)))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.syncs.is_empty()
+    }
+
+    fn take(&mut self, which: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+        let (taken, kept) = std::mem::take(&mut self.syncs).into_iter().partition::<Vec<_>, _>(which);
+        self.syncs = kept;
+        if self.syncs.is_empty() {
+            self.looked_at = None;
+        }
+        taken.into_iter().filter(|sync| !sync.caller.has_hung_up()).collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! Clients of the calls and of the blocks, and until when the others' demand counts as blocked.
+
+use super::Reader;
+use crate::store::StoreError;
+use crate::store::rows::{ClientRow, db_time};
+use pgsemaphore_allocation::{
+    BLOCKED_LIFETIME, BLOCKED_REWRITTEN_AFTER, Client, ClientId, Contended, DbTime, Group, Reason,
+};
+use std::collections::BTreeSet;
+use time::OffsetDateTime;
+
+impl Reader<'_> {
+    /// Clients that speak. Those without a row get one before the round.
+    pub(super) async fn read_calling_clients(&mut self) -> Result<(), StoreError> {
+        let ids: BTreeSet<ClientId> = self.calls.iter().map(|call| call.client.clone()).collect();
+        self.read_clients(&ids).await?;
+        let unknown = ids.iter().filter(|id| !self.state.clients.contains_key(*id));
+        self.missing.clients = unknown.map(ClientId::to_string).collect();
+        Ok(())
+    }
+
+    /// Owners of blocks that are due or may be retired: they have to hear of it.
+    pub(super) async fn read_owners(&mut self) -> Result<(), StoreError> {
+        let owners = self.state.blocks.values().map(|block| &block.client);
+        let unread = owners.filter(|id| !self.state.clients.contains_key(*id)).cloned().collect();
+        self.read_clients(&unread).await
+    }
+
+    async fn read_clients(&mut self, ids: &BTreeSet<ClientId>) -> Result<(), StoreError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<&str> = ids.iter().map(ClientId::as_str).collect();
+        let query = sqlx::query_as(include_str!("../../../queries/read_clients.sql")).bind(self.key.as_str());
+        let rows: Vec<ClientRow> = query.bind(ids).fetch_all(&mut *self.attempt.tx).await?;
+        for row in rows {
+            self.state.clients.insert(ClientId::new(row.client_id.as_str()), row.client()?);
+        }
+        Ok(())
+    }
+
+    /// Until when clients outside this transaction count as blocked. The rows of the key and its groups have the latest
+    /// moment of all clients; the others are looked at only where that may be one of ours.
+    pub(super) async fn read_contended(&mut self) -> Result<(), StoreError> {
+        let state = &mut self.state;
+        let counts = |until: &DbTime| *until > state.now;
+        let groups =
+            state.groups.iter().filter_map(|(group, usage)| Some((group.clone(), usage.contended_until?)));
+        let marks = Contended {
+            key: state.semaphore.contended_until.filter(counts),
+            groups: groups.filter(|(_, until)| counts(until)).collect(),
+        };
+        let calling = self.calls.iter().filter_map(|call| state.clients.get(&call.client));
+        let ours = calling.filter(|client| is_blocked(client)).filter_map(|client| client.blocked_at).max();
+        let latest = marks.groups.values().copied().chain(marks.key).min();
+        if ours
+            .zip(latest)
+            .is_none_or(|(ours, latest)| ours + BLOCKED_LIFETIME + BLOCKED_REWRITTEN_AFTER < latest)
+        {
+            state.contended_elsewhere = marks;
+            return Ok(());
+        }
+        let ids: BTreeSet<&str> = self.calls.iter().map(|call| call.client.as_str()).collect();
+        let query = sqlx::query_as(include_str!("../../../queries/read_contended_elsewhere.sql"));
+        let query = query.bind(self.key.as_str()).bind(ids.into_iter().collect::<Vec<_>>());
+        let rows: Vec<(Option<String>, OffsetDateTime)> = query.fetch_all(&mut *self.attempt.tx).await?;
+        for (group, at) in rows {
+            let until = db_time(at) + BLOCKED_LIFETIME;
+            match group {
+                None => state.contended_elsewhere.key = Some(until),
+                Some(group) => _ = state.contended_elsewhere.groups.insert(Group::new(group), until),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the client's demand is blocked by a limit that others share.
+fn is_blocked(client: &Client) -> bool {
+    let shared = |reason: Reason| matches!(reason, Reason::Limit | Reason::GroupLimit);
+    client.blocked.iter().any(|entry| shared(entry.lacking.reason))
+}

@@ -1,0 +1,50 @@
+//! Usage, marks and ceilings of the groups of demand, of blocks, and of what was blocked before.
+
+use super::Reader;
+use crate::store::StoreError;
+use crate::store::rows::db_time;
+use pgsemaphore_allocation::{Group, GroupUsage};
+use sqlx::FromRow;
+use std::collections::BTreeSet;
+use time::OffsetDateTime;
+
+#[derive(FromRow)]
+struct GroupRow {
+    grp: String,
+    grants: Option<i64>,
+    leases: Option<i64>,
+    live_leases: Option<i64>,
+    contended_until: Option<OffsetDateTime>,
+    permit_limit: Option<i32>,
+}
+
+impl Reader<'_> {
+    /// Groups that were not read yet. Those without a row get one before the round.
+    pub(super) async fn read_groups(&mut self) -> Result<(), StoreError> {
+        let demanded = self.calls.iter().flat_map(|call| &call.demand).map(|demand| &demand.group);
+        let held = self.state.blocks.values().map(|block| &block.group);
+        let was_blocked = self.state.clients.values().flat_map(|client| &client.blocked);
+        let named = demanded.chain(held).chain(was_blocked.map(|entry| &entry.lacking.group));
+        let names: BTreeSet<&Group> = named.filter(|group| !self.state.groups.contains_key(*group)).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<&str> = names.into_iter().map(Group::as_str).collect();
+        let query = sqlx::query_as(include_str!("../../../queries/read_groups.sql")).bind(self.key.as_str());
+        let query = query.bind(names).bind(self.pattern);
+        let rows: Vec<GroupRow> = query.fetch_all(&mut *self.attempt.tx).await?;
+        self.missing.groups.clear();
+        for row in rows {
+            let (Some(grants), Some(leases), Some(live_leases)) = (row.grants, row.leases, row.live_leases)
+            else {
+                self.missing.groups.push(row.grp);
+                continue;
+            };
+            let limit = row.permit_limit.map(i64::from);
+            let contended_until = row.contended_until.map(db_time);
+            let usage = GroupUsage { grants, leases, live_leases, limit, contended_until };
+            self.state.groups.insert(Group::new(row.grp), usage);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! Reads what a round looks at: a number of statements that does not depend on the number of calls.
+
+mod blocks;
+mod clients;
+mod groups;
+mod room;
+
+use super::rows::{KeyRow, db_time};
+use super::transaction::Attempt;
+use super::{StoreError, Timing, millis};
+use pgsemaphore_allocation::{
+    Call, DbTime, Policy, Semaphore, SemaphoreKey, Slot, State, Work, must_read_leases,
+};
+use std::time::Instant;
+
+/// The key's row and policy, held for this transaction.
+pub(crate) struct Taken {
+    /// The database's clock when the row was held.
+    pub(crate) now: DbTime,
+    /// A moment of this process's clock that is not before `now`.
+    pub(crate) anchor: Instant,
+    /// The key's row.
+    pub(crate) semaphore: Option<Semaphore>,
+    /// The policy that wins, with when rounds may start.
+    pub(crate) policy: Option<(Policy, Timing)>,
+    /// Rows of batches that exist.
+    pub(crate) batch_cap: i32,
+    pattern: Option<String>,
+}
+
+/// Rows that a round needs and that do not exist. They are made outside of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) clients: Vec<String>,
+    pub(crate) groups: Vec<String>,
+    /// Rows for blocks that must exist.
+    pub(crate) slot_cap: Slot,
+    /// Rows of batches that must exist.
+    pub(crate) batch_cap: i32,
+}
+
+/// What was read.
+pub(crate) enum Loaded {
+    /// All that the round needs.
+    State(Box<State>),
+    /// Rows are missing.
+    Missing(Missing),
+}
+
+/// Takes the key's row.
+pub(crate) async fn take(attempt: &mut Attempt, key: &SemaphoreKey) -> Result<Taken, StoreError> {
+    let query =
+        sqlx::query_as(include_str!("../../../queries/take_key.sql")).bind(key.as_str()).bind(attempt.writer);
+    let mut row: KeyRow = query.fetch_one(&mut *attempt.tx).await?;
+    let anchor = crate::clock::now();
+    if !row.durable {
+        return Err(StoreError::NotDurable);
+    }
+    attempt.version = row.version;
+    let timing = |wait: Option<i32>, period: Option<i32>| {
+        Some(Timing { wait: millis(wait?), period: millis(period?) })
+    };
+    Ok(Taken {
+        now: db_time(row.now),
+        anchor,
+        policy: row.policy()?.zip(timing(row.round_wait_ms, row.round_period_ms)),
+        batch_cap: row.batch_cap.unwrap_or(0),
+        semaphore: row.version.map(|_| row.semaphore()),
+        pattern: row.pattern,
+    })
+}
+
+/// Reads what `calls` need of a key whose row is `semaphore`.
+pub(crate) async fn load(
+    attempt: &mut Attempt,
+    key: &SemaphoreKey,
+    taken: &Taken,
+    semaphore: Semaphore,
+    work: Work,
+    calls: &[Call],
+) -> Result<Loaded, StoreError> {
+    let mut reader = Reader {
+        attempt,
+        key,
+        calls,
+        pattern: taken.pattern.as_deref(),
+        missing: Missing::default(),
+        state: State::new(taken.now, semaphore, taken.policy.as_ref().map(|(policy, _)| policy.clone())),
+    };
+    reader.read_calling_clients().await?;
+    if work != Work::Sync {
+        reader.read_due().await?;
+    }
+    reader.read_named().await?;
+    reader.read_unseen().await?;
+    reader.read_groups().await?;
+    let State { now, semaphore, policy, groups, .. } = &reader.state;
+    if must_read_leases(work, *now, semaphore, policy.as_ref(), groups) {
+        reader.read_leases().await?;
+        reader.read_groups().await?;
+    }
+    reader.read_owners().await?;
+    if work == Work::Round {
+        reader.find_room(taken.batch_cap).await?;
+    }
+    if reader.missing != Missing::default() {
+        return Ok(Loaded::Missing(reader.missing));
+    }
+    reader.read_contended().await?;
+    Ok(Loaded::State(Box::new(reader.state)))
+}
+
+/// Reads into a state, step by step.
+struct Reader<'a> {
+    attempt: &'a mut Attempt,
+    key: &'a SemaphoreKey,
+    calls: &'a [Call],
+    pattern: Option<&'a str>,
+    missing: Missing,
+    state: State,
+}

@@ -1,0 +1,94 @@
+//! Lines that change the policy.
+
+use crate::words::{Reading, Words, number};
+use pgsemaphore_allocation::{Extra, Group, Micros, Permits, Provisioning};
+use pgsemaphore_sim::Limits;
+
+/// One field of the policy, or the ceiling of a group.
+#[derive(Debug, Clone)]
+pub(crate) enum Setting {
+    Limit(Option<Permits>),
+    GroupLimit(String, Option<Permits>),
+    GrantTimeout(Micros),
+    Leases(Provisioning),
+    PermitsPerLease(Permits),
+    LeaseTtl(Micros),
+    LimitedGroups { within: bool },
+}
+
+impl Setting {
+    /// Reads a line that starts with `first`; `None` if it is no setting.
+    pub(crate) fn read(first: &str, words: &mut Words) -> Reading<Option<Self>> {
+        Ok(Some(match first {
+            "limit" if words.take("unresolved") => Self::Limit(None),
+            "limit" => Self::Limit(Some(words.number()?)),
+            "group" => {
+                let group = words.next()?.to_owned();
+                words.expect("limit")?;
+                let limit = if words.take("none") { None } else { Some(words.number()?) };
+                Self::GroupLimit(group, limit)
+            }
+            "grant" => {
+                words.expect("timeout")?;
+                Self::GrantTimeout(words.duration()?)
+            }
+            "leases" => Self::Leases(provisioning(words)?),
+            "permits" => {
+                words.expect("per")?;
+                words.expect("lease")?;
+                Self::PermitsPerLease(words.number()?)
+            }
+            "lease" => {
+                words.expect("ttl")?;
+                Self::LeaseTtl(words.duration()?)
+            }
+            "limited" => {
+                words.expect("groups")?;
+                let within = !words.take("excluded");
+                if within {
+                    words.expect("within")?;
+                    words.expect("limit")?;
+                }
+                Self::LimitedGroups { within }
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    pub(crate) fn apply(&self, limits: &mut Limits) {
+        let policy = &mut limits.policy;
+        match self {
+            Self::Limit(limit) => policy.limit = *limit,
+            Self::GroupLimit(group, Some(limit)) => {
+                limits.groups.insert(Group::new(group), *limit);
+            }
+            Self::GroupLimit(group, None) => {
+                limits.groups.remove(&Group::new(group));
+            }
+            Self::GrantTimeout(timeout) => policy.grant_timeout = *timeout,
+            Self::Leases(provisioning) => policy.provisioning = *provisioning,
+            Self::PermitsPerLease(permits) => policy.permits_per_lease = *permits,
+            Self::LeaseTtl(ttl) => policy.lease_ttl = *ttl,
+            Self::LimitedGroups { within } => policy.leases_within_group_limit = *within,
+        }
+    }
+}
+
+/// `none`, `strict`, `under 20`, `over 5` (permits), `over 0.5` (of the limit).
+fn provisioning(words: &mut Words) -> Reading<Provisioning> {
+    Ok(match words.next()? {
+        "none" => Provisioning::None,
+        "strict" => Provisioning::Strict,
+        "under" => Provisioning::Under { reserve: words.number()? },
+        "over" => Provisioning::Over { extra: extra(words.next()?)? },
+        other => return Err(format!("`{other}` is none of none, strict, under, over")),
+    })
+}
+
+fn extra(word: &str) -> Reading<Extra> {
+    let Some((whole, decimals)) = word.split_once('.') else { return Ok(Extra::Permits(number(word)?)) };
+    if decimals.len() > 6 {
+        return Err(format!("`{word}` has more than 6 decimals"));
+    }
+    Ok(Extra::Millionths(number(whole)? * 1_000_000 + number(&format!("{decimals:0<6}"))?))
+}
