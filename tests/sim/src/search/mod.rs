@@ -124,7 +124,7 @@ fn told(path: &[Place]) -> Vec<String> {
 
 /// What was done before is done again where it is forgotten.
 fn forget_if_many<K, V>(done: &mut HashMap<K, V>) {
-    const REMEMBERED_MAX: usize = 200_000;
+    const REMEMBERED_MAX: usize = 50_000;
     if done.len() >= REMEMBERED_MAX {
         done.clear();
     }
