@@ -21,7 +21,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(300);
 pub(super) enum Act {
     /// Each permit is asked for.
     Grants,
-    /// What nobody else asks for is lent ahead, a few permits at a time.
+    /// Permits that are left are lent ahead, a batch's rest to whoever asks for its first.
     Leases,
 }
 
@@ -37,6 +37,14 @@ impl Act {
         match self {
             Self::Grants => "grants",
             Self::Leases => "leases",
+        }
+    }
+
+    /// What is shown above its table.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Grants => "act 1, grants: each permit is asked for",
+            Self::Leases => "act 2, leases: permits that are left are lent ahead",
         }
     }
 

@@ -31,7 +31,7 @@ use act::Act;
 const KEY: &str = "demo:api";
 const LIMIT: usize = 5;
 /// Tenants, each a group of the semaphore, and how many jobs each has.
-const TENANTS: [(&str, i32); 2] = [("acme", 120), ("globex", 80)];
+const TENANTS: [(&str, i32); 2] = [("acme", 72), ("globex", 48)];
 /// One tenant has a ceiling of its own under the shared limit.
 const CAPPED: (&str, usize) = ("globex", 2);
 const WORKERS: usize = 4;
@@ -66,7 +66,7 @@ pub(crate) async fn run() -> Result<(), DemoError> {
         jobs::queue(&pool).await?;
         let outcome = act.play(&pool, folder.path(), &embedded.url()).await?;
         let verdict = verdict::judge(&outcome.records, &jobs::progress(&pool).await?);
-        println!("\n{}\n", verdict.table);
+        println!("\n{}\n{}\n", act.title(), verdict.table);
         broken.extend(verdict.broken.into_iter().map(|what| format!("{}: {what}", act.name())));
         round_trips.add_row([act.name().to_owned(), outcome.calls.to_string(), per_job(outcome.calls)]);
     }
