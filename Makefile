@@ -6,7 +6,7 @@ CARGO ?= cargo
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: postgresql ## 120 jobs, 4 worker processes, 2 tenants, one limit of 5, without and with leases: see it hold
+demo: postgresql ## 200 jobs, 4 worker processes, 2 tenants, one limit of 5, without and with leases: see it hold
 	@$(CARGO) run --quiet --package pgsemaphore -- demo
 
 build: ## the server binary, optimised, in target/release

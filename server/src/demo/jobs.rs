@@ -13,10 +13,10 @@ use super::BATCH;
 /// How long a job takes, in milliseconds.
 const WORK_MS: std::ops::RangeInclusive<i32> = 20..=60;
 /// Batches of jobs that are due at once, at the beginning.
-const RUSH: usize = 8;
+const RUSH: usize = 20;
 /// When the first of the other batches is due, after the rush is over, and how long after each comes the next.
 const FIRST_BATCH_AFTER_MS: i32 = 3_000;
-const BATCH_EVERY_MS: usize = 550;
+const BATCH_EVERY_MS: usize = 500;
 
 /// A job that a worker has taken.
 #[derive(Debug, sqlx::FromRow)]

@@ -31,7 +31,7 @@ use act::Act;
 const KEY: &str = "demo:api";
 const LIMIT: usize = 5;
 /// Tenants, each a group of the semaphore, and how many jobs each has.
-const TENANTS: [(&str, i32); 2] = [("acme", 72), ("globex", 48)];
+const TENANTS: [(&str, i32); 2] = [("acme", 120), ("globex", 80)];
 /// One tenant has a ceiling of its own under the shared limit.
 const CAPPED: (&str, usize) = ("globex", 2);
 const WORKERS: usize = 4;
