@@ -13,7 +13,7 @@ pub const BLOCKED_LIFETIME: Micros = 75_000_000;
 pub const BLOCKED_REWRITTEN_AFTER: Micros = 5_000_000;
 
 /// Why demand stays queued.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The limit could not be resolved.
     LimitResolutionError,
@@ -24,7 +24,7 @@ pub enum Reason {
 }
 
 /// What one demand entry still lacks after its turn.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lacking {
     /// The group.
     pub group: Group,
@@ -35,7 +35,7 @@ pub struct Lacking {
 }
 
 /// The same, as it is kept for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BlockedEntry {
     /// What is lacking.
     pub lacking: Lacking,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// all open leases of the key where [`must_read_leases`](crate::must_read_leases) says so. `groups` holds the groups of
 /// those blocks, of the demand, and of the calling clients' `blocked` entries, whose marks may end. `clients` holds
 /// every calling client and the owners of those blocks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     /// The transaction's one moment, read by the database when it held the key's row.
     pub now: DbTime,
@@ -51,7 +51,7 @@ impl State {
 }
 
 /// Until when demand counts as blocked.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Contended {
     /// By the shared limit.
     pub key: Option<DbTime>,
@@ -60,7 +60,7 @@ pub struct Contended {
 }
 
 /// The key's row: counters and where to find things.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Semaphore {
     /// Number of the latest round, 0 before the first.
     pub round: u64,
@@ -105,7 +105,7 @@ impl Semaphore {
 }
 
 /// Grants with unclaimed permits that are found together when the earliest of them is due.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch {
     /// The row that lists them.
     pub n: i32,
@@ -116,7 +116,7 @@ pub struct Batch {
 }
 
 /// The parts of a policy that a round looks at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Policy {
     /// The shared limit; `None` where it can't be resolved.
     pub limit: Option<Permits>,
@@ -137,7 +137,7 @@ pub struct Policy {
 }
 
 /// Where the permits of leases come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Provisioning {
     /// Nowhere: there are no leases.
     None,
@@ -156,7 +156,7 @@ pub enum Provisioning {
 }
 
 /// A budget above the limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Extra {
     /// In permits.
     Permits(Permits),
@@ -165,7 +165,7 @@ pub enum Extra {
 }
 
 /// Counters and ceiling of one group.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct GroupUsage {
     /// Permits minus released of its open grants.
     pub grants: Permits,
@@ -180,7 +180,7 @@ pub struct GroupUsage {
 }
 
 /// A client as the key knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Client {
     /// Its last committed message, kept to about 20 s.
     pub last_seen: DbTime,
@@ -197,7 +197,7 @@ pub struct Client {
 }
 
 /// An open grant or lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Block {
     /// Its name.
     pub id: BlockId,
@@ -257,7 +257,7 @@ impl Block {
 }
 
 /// What a block is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Each permit must be claimed before the deadline.
     Grant,
@@ -266,7 +266,7 @@ pub enum Kind {
 }
 
 /// What an open block is now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
     /// In use.
     Active,

@@ -5,12 +5,15 @@
 //! one random step after another; [`simulate`] runs one from its seed, byte for byte the same each time. What happens is
 //! judged by [`audit`](Violation), which is written from the promises P1 to P7 and shares no code with the allocation.
 //!
+//! [`search`] tries every way through a world that is small enough for it.
+//!
 //! Authoritative for what the promises mean in a faulty world. Not authoritative for how a server stores, waits or
 //! talks: its shell is tested elsewhere, against PostgreSQL.
 
 mod audit;
 mod plant;
 mod random;
+mod search;
 mod store;
 mod trace;
 mod world;
@@ -18,5 +21,6 @@ mod world;
 pub use audit::Violation;
 pub use plant::Plant;
 pub use random::Random;
+pub use search::{Bounds, Search, search};
 pub use store::{Conflict, Difference, Limits, MemoryStore, Rows, Transaction};
 pub use world::{Outcome, Totals, WORLD_STEPS, World, simulate, simulate_many};

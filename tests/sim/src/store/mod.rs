@@ -19,7 +19,7 @@ use pgsemaphore_allocation::{
 use std::collections::BTreeMap;
 
 /// The rows of every key, and the limits in force.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct MemoryStore {
     keys: BTreeMap<SemaphoreKey, Rows>,
     limits: BTreeMap<SemaphoreKey, Limits>,
@@ -27,7 +27,7 @@ pub struct MemoryStore {
 }
 
 /// The policy of one key and the ceilings of its groups.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// The policy that wins for the key.
     pub policy: Policy,
@@ -53,7 +53,7 @@ impl Limits {
 }
 
 /// The rows of one key.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Rows {
     /// Rises with every commit.
     pub version: u64,

@@ -3,7 +3,7 @@
 use super::World;
 use super::people::whole;
 use crate::audit::{Verdict, violated};
-use pgsemaphore_allocation::{Block, Work};
+use pgsemaphore_allocation::{BLOCKED_LIFETIME, Block, ClientId, DbTime, Work};
 use queue_client::wire::Message;
 
 /// Longer than any claim deadline, by any clock here that goes at all.
@@ -29,14 +29,44 @@ impl World {
         self.turn_until("everybody is served", |world| {
             world.processes.iter().all(|process| process.waiting.is_empty())
         })?;
+        self.change_minds()?;
         self.turn_until("nobody has anything left to say", |world| {
             let settled = world.processes.iter().all(|process| process.ledger.is_settled());
             settled && world.others.iter().all(super::other::Other::has_nothing)
         })?;
+        self.nobody_is_blocked()?;
         let rows = self.rows();
         let left = rows.semaphore.grants + rows.semaphore.leases;
         if left != 0 || !rows.blocks.is_empty() || rows.semaphore.next_deadline().is_some() {
             return violated("P4", format!("{left} permits are left: {:?}", rows.blocks));
+        }
+        Ok(())
+    }
+
+    /// Everybody wants more than there is, is perhaps told so, and then wants nothing.
+    fn change_minds(&mut self) -> Verdict {
+        for process in &mut self.processes {
+            let now = process.now_ms();
+            process.waiting.extend((0..10).map(|_| process.ledger.enqueue("", now)));
+        }
+        let told = self.random.percent(50);
+        self.turn(told)?;
+        for process in &mut self.processes {
+            process.waiting.drain(..).for_each(|waiter| process.ledger.cancel(&waiter));
+        }
+        Ok(())
+    }
+
+    /// What the store says of demand that is no more (P6).
+    fn nobody_is_blocked(&self) -> Verdict {
+        let rows = self.rows();
+        for process in &self.processes {
+            let client = rows.clients.get(&ClientId::new(process.name.as_str()));
+            let counts = |at: DbTime| at + BLOCKED_LIFETIME > self.now();
+            let fresh = client.filter(|client| client.blocked_at.is_some_and(counts));
+            if let Some(client) = fresh.filter(|client| !client.blocked.is_empty()) {
+                return violated("P6", format!("{} wants nothing, and is listed: {client:?}", process.name));
+            }
         }
         Ok(())
     }
@@ -92,14 +122,15 @@ impl World {
             if done(self) {
                 return Ok(());
             }
-            self.turn()?;
+            self.turn(true)?;
         }
         let ledgers: Vec<_> = self.processes.iter().map(|process| &process.ledger).collect();
         violated("P4", format!("it never happens that {what}: {ledgers:?} {:?}", self.rows()))
     }
 
-    /// Half a second in which items end, everybody speaks, and everything arrives and is answered.
-    fn turn(&mut self) -> Verdict {
+    /// Half a second in which items end, everybody speaks, and everything arrives and is answered, or (not `told`) the
+    /// answers are lost.
+    fn turn(&mut self, told: bool) -> Verdict {
         self.pass(500_000);
         for at in 0..self.processes.len() {
             let process = &mut self.processes[at];
@@ -124,6 +155,9 @@ impl World {
                     }
                 }
             }
+        }
+        if !told {
+            self.network.lose_all();
         }
         self.deliver_all()
     }

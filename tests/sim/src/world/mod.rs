@@ -10,14 +10,14 @@
 
 mod drain;
 mod faults;
-mod holder;
-mod network;
+pub(crate) mod holder;
+pub(crate) mod network;
 mod other;
 mod people;
-mod process;
+pub(crate) mod process;
 mod steps;
-mod transactions;
-mod translate;
+pub(crate) mod transactions;
+pub(crate) mod translate;
 
 use crate::audit::{Audit, Verdict, Violation};
 use crate::plant::Plant;

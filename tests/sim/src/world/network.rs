@@ -7,6 +7,8 @@ use std::rc::Rc;
 
 /// More than this is never under way; what is too much is lost.
 const UNDER_WAY_MAX: usize = 24;
+/// Packets that come again when everybody has forgotten them.
+const LATE_MAX: usize = 12;
 
 /// One call of one process, as everybody refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +42,7 @@ pub(crate) enum Refusal {
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     packets: Vec<Packet>,
+    late: Vec<Packet>,
 }
 
 impl Network {
@@ -62,8 +65,22 @@ impl Network {
         self.packets.remove(at)
     }
 
+    /// A packet will come again, some day.
+    pub(crate) fn keep_for_later(&mut self, packet: Packet, random: &mut Random) {
+        match random.index(LATE_MAX).filter(|_| self.late.len() >= LATE_MAX) {
+            Some(at) => self.late[at] = packet,
+            None => self.late.push(packet),
+        }
+    }
+
+    /// One of those.
+    pub(crate) fn late(&self, random: &mut Random) -> Option<Packet> {
+        self.late.get(random.index(self.late.len())?).cloned()
+    }
+
     pub(crate) fn lose_all(&mut self) {
         self.packets.clear();
+        self.late.clear();
     }
 
     /// The packet that was sent first.

@@ -12,6 +12,7 @@ const REQUESTS_MAX: usize = 2;
 /// Demand that stays blocked is not stated again sooner.
 const ASK_AGAIN_MIN_MS: u64 = 250;
 
+#[derive(Debug)]
 pub(crate) struct Process {
     /// Its number in this world, and its `client_id`.
     pub(crate) serial: u32,
@@ -25,6 +26,7 @@ pub(crate) struct Process {
 }
 
 /// Something that has a permit.
+#[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) block: BlockId,
     /// Whether it has started; before that the permit can still go to another.
@@ -71,6 +73,9 @@ impl Process {
 
     /// Takes the permits that were handed out; says of which blocks they are.
     pub(crate) fn served(&mut self) -> Vec<BlockId> {
+        while let Some(number) = self.ledger.given_up() {
+            self.under_way.remove(&number);
+        }
         let mut blocks = Vec::new();
         for served in self.ledger.served() {
             self.waiting.retain(|waiter| *waiter != served.waiter);

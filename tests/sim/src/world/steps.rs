@@ -48,6 +48,7 @@ steps! {
     // Faults
     30 Lose,
     30 Repeat,
+    20 ComeLate,
     30 GiveUp,
     8 RollBack,
     20 PassLong,
@@ -67,6 +68,7 @@ impl Step {
             self,
             Self::Lose
                 | Self::Repeat
+                | Self::ComeLate
                 | Self::GiveUp
                 | Self::RollBack
                 | Self::PassLong
@@ -88,6 +90,7 @@ impl World {
             Step::Deliver => return self.deliver_any(),
             Step::Lose => return Ok(self.lose()),
             Step::Repeat => return Ok(self.repeat()),
+            Step::ComeLate => return Ok(self.come_late()),
             Step::Speak => return Ok(self.any_process().is_some_and(|at| self.speak(at))),
             Step::Queue => return self.queue(),
             Step::Cancel => return Ok(self.cancel()),
@@ -137,6 +140,17 @@ impl World {
         let Some(at) = self.network.any(&mut self.random) else { return false };
         let Some(packet) = self.network.get(at).cloned() else { return false };
         self.trace.say(|| format!("repeated: {}", network::told(&packet)));
+        if self.random.percent(50) {
+            self.network.keep_for_later(packet, &mut self.random);
+        } else {
+            self.send(packet);
+        }
+        true
+    }
+
+    fn come_late(&mut self) -> bool {
+        let Some(packet) = self.network.late(&mut self.random) else { return false };
+        self.trace.say(|| format!("comes late: {}", network::told(&packet)));
         self.send(packet);
         true
     }

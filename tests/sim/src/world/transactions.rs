@@ -145,7 +145,7 @@ impl World {
 }
 
 /// A reply as a process with a planted bug takes it.
-fn misheard(reply: Rc<Reply>, plant: Option<Plant>) -> Rc<Reply> {
+pub(crate) fn misheard(reply: Rc<Reply>, plant: Option<Plant>) -> Rc<Reply> {
     let mut reply = reply;
     match plant {
         Some(Plant::StartsUnconfirmed) => {

@@ -7,7 +7,7 @@ use pgsemaphore_allocation::{
 use queue_client::wire::{self, Message, Reply};
 
 /// The call that a message is.
-pub(super) fn call(message: &Message, waited: Micros) -> Call {
+pub(crate) fn call(message: &Message, waited: Micros) -> Call {
     let mut demand = Vec::<Demand>::new();
     for entry in &message.demand {
         let (count, oldest_age) = (permits(entry.count), permits(entry.oldest_age_ms).saturating_mul(1000));
@@ -38,7 +38,7 @@ pub(super) fn call(message: &Message, waited: Micros) -> Call {
 }
 
 /// What a caller is told; an error is a code.
-pub(super) fn answer(outcome: Outcome, now: DbTime, held: Micros) -> Result<Reply, super::network::Refusal> {
+pub(crate) fn answer(outcome: Outcome, now: DbTime, held: Micros) -> Result<Reply, super::network::Refusal> {
     match outcome {
         Outcome::Answered(answer) => Ok(reply(answer, now, held)),
         Outcome::Refused(Refused::NoPolicy) => Err(super::network::Refusal::NotFound),

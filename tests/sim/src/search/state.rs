@@ -1,0 +1,138 @@
+//! A state of the small world, and what must be true in it.
+
+use super::actor::{Actor, Actors, Deed};
+use super::store::{Request, Stored, Transactions};
+use super::{Bounds, Printed, print};
+use crate::audit::{Verdict, violated};
+use crate::store::Limits;
+use crate::world::network::{CallName, Packet};
+use pgsemaphore_allocation::Work;
+use std::rc::Rc;
+
+/// Longer than the claim deadline.
+const LONG: i64 = 20_000_000;
+const START: i64 = 1_764_428_000_000_000;
+
+/// What states have in common: everything that was ever done.
+pub(super) struct World {
+    pub(super) bounds: Bounds,
+    pub(super) actors: Actors,
+    pub(super) transactions: Transactions,
+}
+
+impl World {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self { bounds, actors: Actors::new(bounds), transactions: Transactions::new() }
+    }
+
+    pub(super) fn start(&self) -> State {
+        let limits = Limits::of_grants(self.bounds.limit, LONG / 2);
+        State {
+            actors: (0..self.bounds.processes).map(|serial| self.actors.start(serial)).collect(),
+            store: self.transactions.start(limits, START),
+            clock: START,
+            waiting: Vec::new(),
+            network: Vec::new(),
+            rounds_left: self.bounds.rounds,
+            deadlines_left: self.bounds.deadlines,
+            repeats_left: self.bounds.repeats,
+            crashes_left: self.bounds.crashes,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub(super) actors: Vec<Rc<Actor>>,
+    pub(super) store: Rc<Stored>,
+    pub(super) clock: i64,
+    /// Requests that wait for a round.
+    pub(super) waiting: Vec<Printed<Request>>,
+    /// In the order of fingerprints: which of them was sent first makes no difference.
+    pub(super) network: Vec<Printed<Packet>>,
+    pub(super) rounds_left: u32,
+    pub(super) deadlines_left: u32,
+    pub(super) repeats_left: u32,
+    pub(super) crashes_left: u32,
+}
+
+impl State {
+    pub(super) fn fingerprint(&self) -> u128 {
+        let actors: Vec<_> = self.actors.iter().map(|actor| actor.print).collect();
+        let network: Vec<_> = self.network.iter().map(|packet| packet.print).collect();
+        let waiting: Vec<_> = self.waiting.iter().map(|request| request.print).collect();
+        let left = (self.rounds_left, self.deadlines_left, self.repeats_left, self.crashes_left);
+        print(&(actors, self.store.print, self.clock, network, waiting, left))
+    }
+
+    pub(super) fn send(&mut self, packet: Printed<Packet>) {
+        let at = self.network.partition_point(|other| other.print < packet.print);
+        self.network.insert(at, packet);
+    }
+
+    pub(super) fn transact(&mut self, world: &mut World, work: Work, batch: &[Printed<Request>]) -> Verdict {
+        let (store, answers, verdict) = world.transactions.run(&self.store, self.clock, work, batch);
+        self.store = store;
+        answers.into_iter().for_each(|answer| self.send(answer));
+        verdict
+    }
+
+    pub(super) fn deadlines_pass(&mut self, world: &mut World) -> Verdict {
+        self.clock += LONG;
+        self.transact(world, Work::Timer, &[])
+    }
+
+    /// P1 and P2.
+    pub(super) fn judge(&self, world: &World) -> Verdict {
+        let rows = world.transactions.rows(&self.store);
+        let usage: i64 = rows.blocks.values().map(|block| block.permits - block.released).sum();
+        if usage > world.bounds.limit {
+            return violated("P1", format!("usage {usage}"));
+        }
+        for (id, held) in self.actors.iter().flat_map(|actor| &actor.held) {
+            let row = rows.blocks.values().find(|block| block.id.to_string() == *id);
+            let counted = row.map_or(0, |row| row.used - row.released);
+            if *held > counted {
+                return violated("P2", format!("{held} permits of {id} are held, its row is {row:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// P4: without any bound, but with no more faults, everything comes back.
+    pub(super) fn all_comes_back(&self, world: &mut World) -> Verdict {
+        let mut state = self.clone();
+        state.network.clear();
+        state.deadlines_pass(world)?;
+        let mut settled = true;
+        for actor in &self.actors {
+            let mut deeds = world.actors.again(actor);
+            let process = &mut deeds.process;
+            process.under_way().into_iter().for_each(|number| process.give_up(number, 0));
+            process.waiting.drain(..).for_each(|waiter| process.ledger.cancel(&waiter));
+            process.items.drain(..).for_each(|item| process.ledger.release(&item.block));
+            for _ in 0..10 {
+                let Some(call) = deeds.does(&Deed::Speak) else { break };
+                let name = CallName { from: actor.serial, number: call.number };
+                let work = match call.endpoint {
+                    queue_client::Endpoint::Request => Work::Round,
+                    queue_client::Endpoint::Sync => Work::Sync,
+                };
+                let request = Printed::new((name, Rc::new(call.message)));
+                state.transact(world, work, &[request])?;
+                while let Some(packet) = state.network.pop() {
+                    if let Packet::Answer { name, answer } = &*packet.is {
+                        deeds.does(&Deed::Hear(name.number, answer.clone()));
+                    }
+                }
+            }
+            settled &= deeds.process.ledger.is_settled();
+        }
+        let crashed = self.crashes_left < world.bounds.crashes;
+        let left = world.transactions.rows(&state.store).semaphore.grants;
+        if settled && (left == 0 || crashed) {
+            return Ok(());
+        }
+        violated("P4", format!("{left} permits are left: {:?}", state.actors))
+    }
+}

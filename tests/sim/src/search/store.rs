@@ -1,0 +1,116 @@
+//! The store in a state, and every transaction that was ever run on one.
+
+use super::Printed;
+use crate::audit::{Verdict, violated};
+use crate::store::{MemoryStore, Rows};
+use crate::world::network::{CallName, Packet};
+use crate::world::translate;
+use pgsemaphore_allocation::{DbTime, SemaphoreKey, Work, check, round, sync, timer};
+use queue_client::wire::Message;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// A call and what it says.
+pub(super) type Request = (CallName, Rc<Message>);
+
+/// The store, with its fingerprint.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) print: u128,
+    store: MemoryStore,
+}
+
+/// A commit: the store after it, the answers, and whether the promises hold.
+pub(super) type Committed = (Rc<Stored>, Vec<Printed<Packet>>, Verdict);
+
+/// Every transaction that was ever run.
+pub(super) struct Transactions {
+    key: SemaphoreKey,
+    done: HashMap<(u128, u128), Committed>,
+}
+
+impl Stored {
+    fn new(store: MemoryStore) -> Self {
+        Self { print: super::print(&store), store }
+    }
+}
+
+impl Transactions {
+    pub(super) fn new() -> Self {
+        Self { key: SemaphoreKey::new("key"), done: HashMap::new() }
+    }
+
+    /// The store before anything, with the key's row.
+    pub(super) fn start(&self, limits: crate::store::Limits, now: i64) -> Rc<Stored> {
+        let mut store = MemoryStore::new();
+        store.set_limits(&self.key, Some(limits));
+        let first = store.begin(&self.key, Work::Timer, &[], DbTime(now));
+        store.commit(&first, &timer(&first.state)).expect("nothing else runs");
+        Rc::new(Stored::new(store))
+    }
+
+    pub(super) fn rows<'a>(&self, stored: &'a Stored) -> &'a Rows {
+        stored.store.rows(&self.key).expect("the first state has made the key's row")
+    }
+
+    /// One transaction from its first read to its answers.
+    pub(super) fn run(&mut self, on: &Stored, now: i64, work: Work, batch: &[Printed<Request>]) -> Committed {
+        let calls: Vec<_> = batch.iter().map(|request| request.print).collect();
+        let key = (on.print, super::print(&(now, work == Work::Sync, calls)));
+        if let Some(done) = self.done.get(&key) {
+            return done.clone();
+        }
+        let mut store = on.store.clone();
+        let (packets, mut verdict) = self.transact(&mut store, DbTime(now), work, batch);
+        if verdict.is_ok() {
+            verdict = self.nothing_comes_back_twice(&on.store, &store);
+        }
+        let committed = (Rc::new(Stored::new(store)), packets, verdict);
+        self.done.insert(key, committed.clone());
+        committed
+    }
+
+    fn transact(
+        &self,
+        store: &mut MemoryStore,
+        now: DbTime,
+        work: Work,
+        batch: &[Printed<Request>],
+    ) -> (Vec<Printed<Packet>>, Verdict) {
+        let calls: Vec<_> = batch.iter().map(|request| translate::call(&request.is.1, 0)).collect();
+        let transaction = store.begin(&self.key, work, &calls, now);
+        let plan = match work {
+            Work::Round => round(&transaction.state, &calls),
+            Work::Sync => sync(&transaction.state, &calls),
+            Work::Timer => timer(&transaction.state),
+        };
+        let mut verdict = Ok(());
+        if let Err(objection) = check(work, &transaction.state, &calls, &plan) {
+            verdict = violated(objection.promise, objection.detail);
+        } else if store.commit(&transaction, &plan).is_err() {
+            verdict = violated("P7", "a conflict where nothing else runs");
+        } else if let Some(difference) = store.verify(&self.key).first() {
+            verdict = violated("P3", difference.to_string());
+        }
+        let answers = batch.iter().zip(plan.answers).map(|(request, outcome)| {
+            let answer = translate::answer(outcome, plan.now, 0);
+            Printed::new(Packet::Answer { name: request.is.0.clone(), answer: answer.map(Rc::new) })
+        });
+        (answers.collect(), verdict)
+    }
+
+    fn nothing_comes_back_twice(&self, before: &MemoryStore, after: &MemoryStore) -> Verdict {
+        let blocks =
+            |store: &MemoryStore| store.rows(&self.key).map(|rows| rows.blocks.clone()).unwrap_or_default();
+        let after = blocks(after);
+        for old in blocks(before).values() {
+            let new = after.get(&old.id.slot).filter(|new| new.id == old.id);
+            let counted = new.map_or(0, |new| new.permits - new.released);
+            let back = new.is_some_and(|new| new.used < old.used || new.released < old.released);
+            if back || counted > old.permits - old.released {
+                return violated("P3", format!("{old:?} went back to {new:?}"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! Every way through worlds that are small enough for a test run. Larger ones: the binary `search`.
+
+use pgsemaphore_sim::{Bounds, Plant, search};
+
+const SMALL: Bounds = Bounds {
+    processes: 2,
+    limit: 2,
+    items: 1,
+    cancels: 0,
+    requests: 1,
+    syncs: 1,
+    under_way: 2,
+    rounds: 2,
+    deadlines: 1,
+    repeats: 1,
+    crashes: 0,
+    plant: None,
+};
+
+#[test]
+fn two_processes() {
+    let all = search(SMALL, usize::MAX).expect("no violation");
+    assert!(all.states > 10_000 && all.ends > 100, "{all:?}");
+}
+
+#[test]
+fn one_process_that_changes_its_mind() {
+    let bounds = Bounds { processes: 1, items: 2, cancels: 1, syncs: 2, ..SMALL };
+    let all = search(bounds, usize::MAX).expect("no violation");
+    assert!(all.states > 1_000 && all.ends > 100, "{all:?}");
+}
+
+#[test]
+fn a_process_that_crashes() {
+    let bounds = Bounds { requests: 1, syncs: 1, repeats: 0, crashes: 1, ..SMALL };
+    let all = search(bounds, usize::MAX).expect("no violation");
+    assert!(all.states > 1_000 && all.ends > 100, "{all:?}");
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    let bounds = Bounds { processes: 1, syncs: 2, under_way: 3, ..SMALL };
+    for plant in [Plant::StartsUnconfirmed, Plant::TakesUpOldBlocks] {
+        let found = search(Bounds { plant: Some(plant), ..bounds }, usize::MAX);
+        let (violation, steps) = found.expect_err("a violation");
+        assert_eq!(violation.promise, plant.breaks(), "{steps:#?}");
+    }
+}
