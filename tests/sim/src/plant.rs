@@ -29,11 +29,27 @@ pub enum Plant {
     Unexplained,
     /// A holder answers before the transaction is committed.
     TellsFirst,
+    /// Leases get more than their budget.
+    LeasesAboveBudget,
+    /// A retired lease is taken for stopped.
+    FreesRetired,
+    /// What a lease has not drawn comes back with each report.
+    HeartbeatFrees,
+    /// A client goes on drawing from a lease after it wrote that it stopped.
+    DrawsAfterStopped,
+    /// A permit of a lease is drawn again when it has come back.
+    DrawsTwice,
+    /// A client does not listen when a lease is retired.
+    IgnoresRetired,
+    /// A lease that is not reported is left alone.
+    SilentForEver,
+    /// A lost reply is not made up for where it brought a lease.
+    NoRedeliveryOfLeases,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 21] = [
         Self::StaleLimit,
         Self::NoGroupCeilings,
         Self::NoFence,
@@ -47,18 +63,29 @@ impl Plant {
         Self::YoungestFirst,
         Self::Unexplained,
         Self::TellsFirst,
+        Self::LeasesAboveBudget,
+        Self::FreesRetired,
+        Self::HeartbeatFrees,
+        Self::DrawsAfterStopped,
+        Self::DrawsTwice,
+        Self::IgnoresRetired,
+        Self::SilentForEver,
+        Self::NoRedeliveryOfLeases,
     ];
 
     /// The promise that it breaks, and that the simulation must find broken.
     pub fn breaks(self) -> &'static str {
         match self {
-            Self::StaleLimit | Self::NoGroupCeilings | Self::NoFence => "P1",
+            Self::StaleLimit | Self::NoGroupCeilings | Self::NoFence | Self::LeasesAboveBudget => "P1",
             Self::ReclaimsClaimed
             | Self::StartsUnconfirmed
             | Self::TakesUpOldBlocks
-            | Self::BelievesReleases => "P2",
-            Self::AddsReports => "P3",
-            Self::NeverReclaims | Self::NoRedelivery => "P4",
+            | Self::BelievesReleases
+            | Self::DrawsAfterStopped
+            | Self::DrawsTwice
+            | Self::IgnoresRetired => "P2",
+            Self::AddsReports | Self::FreesRetired | Self::HeartbeatFrees => "P3",
+            Self::NeverReclaims | Self::NoRedelivery | Self::SilentForEver | Self::NoRedeliveryOfLeases => "P4",
             Self::YoungestFirst => "P5",
             Self::Unexplained => "P6",
             Self::TellsFirst => "P7",

@@ -1,9 +1,9 @@
 //! The end of a world: no more faults. Whoever waits is served, and everything comes back (P4).
 
 use super::World;
-use super::people::whole;
+use super::people::{whole, whole_lease};
 use crate::audit::{Verdict, violated};
-use pgsemaphore_allocation::{BLOCKED_LIFETIME, Block, ClientId, DbTime, Work};
+use pgsemaphore_allocation::{BLOCKED_LIFETIME, Block, ClientId, DbTime, Kind, Work};
 use queue_client::wire::Message;
 
 /// Longer than any claim deadline, by any clock here that goes at all.
@@ -18,7 +18,7 @@ impl World {
         self.pass(LONG);
         self.begin(0, Work::Timer, Vec::new())?;
         self.commit(0, 0)?;
-        let unclaimed = |block: &&Block| block.used < block.permits;
+        let unclaimed = |block: &&Block| block.kind == Kind::Grant && block.used < block.permits;
         if let Some(block) = self.rows().blocks.values().find(unclaimed) {
             return violated(
                 "P4",
@@ -30,6 +30,9 @@ impl World {
             world.processes.iter().all(|process| process.waiting.is_empty())
         })?;
         self.change_minds()?;
+        for process in &mut self.processes {
+            process.drain();
+        }
         self.turn_until("nobody has anything left to say", |world| {
             let settled = world.processes.iter().all(|process| process.ledger.is_settled());
             settled && world.others.iter().all(super::other::Other::has_nothing)
@@ -45,9 +48,11 @@ impl World {
 
     /// Everybody wants more than there is, is perhaps told so, and then wants nothing.
     fn change_minds(&mut self) -> Verdict {
-        for process in &mut self.processes {
+        for at in 0..self.processes.len() {
+            let process = &mut self.processes[at];
             let now = process.now_ms();
             process.waiting.extend((0..10).map(|_| process.ledger.enqueue("", now)));
+            self.hand_out(at)?;
         }
         let told = self.random.percent(50);
         self.turn(told)?;
@@ -86,6 +91,7 @@ impl World {
         let policy = &mut self.limits.policy;
         policy.limit = policy.limit.max(Some(1));
         policy.grant_timeout = 10_000_000;
+        policy.lease_ttl = 10_000_000;
         self.limits.groups.values_mut().for_each(|limit| *limit = 1.max(*limit));
         self.store.set_limits(&self.key, Some(self.limits.clone()));
     }
@@ -105,11 +111,14 @@ impl World {
                 continue;
             }
             let mut message = Message::new(block.client.as_str());
-            message.grants = Some(vec![whole(block)]);
+            match block.kind {
+                Kind::Grant => message.grants = Some(vec![whole(block)]),
+                Kind::Lease => message.leases = Some(vec![whole_lease(block)]),
+            }
             message.seen = rows.semaphore.round;
             self.audit.says(&message);
             let name = super::network::CallName { from: u32::MAX, number: 0 };
-            let waiting = super::holder::Waiting { name, message: message.into(), arrived: self.time };
+            let waiting = super::holder::Waiting::new(name, message.into(), self.time);
             self.begin(0, Work::Sync, vec![waiting])?;
             self.commit(0, 0)?;
         }
@@ -154,6 +163,7 @@ impl World {
                         self.commit(holder, 0)?;
                     }
                 }
+                self.holders[holder].look_again();
             }
         }
         if !told {

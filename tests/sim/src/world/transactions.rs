@@ -6,7 +6,7 @@ use super::network::{self, Packet, Refusal};
 use crate::audit::{Committed, Told, Verdict, Violation, violated};
 use crate::plant::Plant;
 use pgsemaphore_allocation::{Work, check};
-use queue_client::wire::Reply;
+use queue_client::wire::{Reply, Status};
 use std::rc::Rc;
 
 impl World {
@@ -15,7 +15,7 @@ impl World {
         match packet {
             Packet::HangUp { name, holder } => self.holders[holder].hang_up(&name),
             Packet::Call { name, holder, endpoint, message } => {
-                let call = Waiting { name, message, arrived: self.time };
+                let call = Waiting::new(name, message, self.time);
                 if let Some(name) = self.holders[holder].admit(call, endpoint) {
                     self.send(Packet::Answer { name, answer: Err(Refusal::Superseded) });
                 }
@@ -29,10 +29,14 @@ impl World {
                     return Ok(());
                 };
                 let jitter = self.random.below(250);
+                let heard = answer.clone();
                 let answer = answer.map(|reply| misheard(reply, self.plant));
                 let answer = answer.as_deref().map_err(|refusal| *refusal);
                 self.processes[at].hear(name.number, answer, jitter);
-                return self.hand_out(at);
+                self.hand_out(at)?;
+                if let Ok(reply) = heard.as_deref() {
+                    self.audit.hears(&self.processes[at].name, reply);
+                }
             }
         }
         Ok(())
@@ -62,10 +66,10 @@ impl World {
         let job = self.holders[holder].begin(&mut self.store, &self.key, (work, batch), times, self.plant);
         self.trace.say(|| format!("holder {holder}: {work:?} of {} calls reads", job.batch.len()));
         if empty && work == Work::Sync && seen_nothing {
-            return self.answer(&job);
+            return self.answer(holder, &job);
         }
         if self.plant == Some(Plant::TellsFirst) {
-            self.answer(&job)?;
+            self.answer(holder, &job)?;
         }
         self.holders[holder].jobs.push(job);
         Ok(())
@@ -92,12 +96,12 @@ impl World {
         self.trace.say(|| {
             let semaphore = &job.plan.semaphore;
             format!(
-                "holder {holder}: {:?} commits round {}, {} permits",
-                job.work, semaphore.round, semaphore.grants
+                "holder {holder}: {:?} commits round {}, {} permits in grants, {} in leases",
+                job.work, semaphore.round, semaphore.grants, semaphore.leases
             )
         });
         self.judge(&job)?;
-        if self.plant == Some(Plant::TellsFirst) { Ok(()) } else { self.answer(&job) }
+        if self.plant == Some(Plant::TellsFirst) { Ok(()) } else { self.answer(holder, &job) }
     }
 
     fn judge(&mut self, job: &Job) -> Verdict {
@@ -124,10 +128,22 @@ impl World {
         })
     }
 
-    fn answer(&mut self, job: &Job) -> Verdict {
+    fn stays_parked(&self, waiting: &Waiting, reply: &Reply) -> bool {
+        let known = waiting.known.as_ref().or(waiting.message.known_state.as_ref());
+        let over = self.time - waiting.arrived >= i64::try_from(waiting.message.wait_ms).unwrap_or(0) * 1000;
+        !over && !waiting.due && known.is_none_or(|known| *known == reply.state)
+    }
+
+    fn answer(&mut self, holder: usize, job: &Job) -> Verdict {
         for (waiting, answer) in job.answers(self.plant) {
             if let Ok(reply) = &answer {
                 self.audit.told(&waiting.message, reply)?;
+                if job.work == Work::Sync && self.stays_parked(&waiting, reply) {
+                    let known = waiting.known.clone().or_else(|| Some(reply.state.clone()));
+                    self.trace.say(|| format!("holder {holder}: a sync of {} is parked", waiting.message.client_id));
+                    self.holders[holder].park(Waiting { known, ..waiting });
+                    continue;
+                }
             }
             self.send(Packet::Answer { name: waiting.name, answer: answer.map(Rc::new) });
         }
@@ -155,6 +171,13 @@ pub(crate) fn misheard(reply: Rc<Reply>, plant: Option<Plant>) -> Rc<Reply> {
         Some(Plant::TakesUpOldBlocks) => {
             let grants = &mut Rc::make_mut(&mut reply).grants;
             grants.iter_mut().for_each(|verdict| verdict.round = verdict.round.map(|_| u64::MAX));
+        }
+        Some(Plant::IgnoresRetired) => {
+            for verdict in &mut Rc::make_mut(&mut reply).leases {
+                if verdict.status == Status::Retired {
+                    (verdict.status, verdict.ttl_ms) = (Status::Active, Some(10_000));
+                }
+            }
         }
         _ => {}
     }
