@@ -85,7 +85,9 @@ impl Plant {
             | Self::DrawsTwice
             | Self::IgnoresRetired => "P2",
             Self::AddsReports | Self::FreesRetired | Self::HeartbeatFrees => "P3",
-            Self::NeverReclaims | Self::NoRedelivery | Self::SilentForEver | Self::NoRedeliveryOfLeases => "P4",
+            Self::NeverReclaims | Self::NoRedelivery | Self::SilentForEver | Self::NoRedeliveryOfLeases => {
+                "P4"
+            }
             Self::YoungestFirst => "P5",
             Self::Unexplained => "P6",
             Self::TellsFirst => "P7",

@@ -74,8 +74,7 @@ fn may_have_a_lease(entry: &Entry, limits: &Limits, kept: &[&Block]) -> bool {
 
 /// What leases that exist for nobody are said to use.
 fn charged(committed: &Committed, limits: &Limits, before: &Rows) -> Permits {
-    let exists =
-        |id: &str| before.blocks.values().any(|b| b.kind == Kind::Lease && b.id.to_string() == id);
+    let exists = |id: &str| before.blocks.values().any(|b| b.kind == Kind::Lease && b.id.to_string() == id);
     let charge = |call: &super::Told| {
         let mut unknown = BTreeMap::<&str, (u64, u64)>::new();
         for report in call.message.leases.iter().flatten().filter(|report| !exists(&report.id)) {
@@ -96,7 +95,10 @@ fn explained(entry: &Entry, lacks: Permits, reason: Reason) -> Verdict {
     };
     let (client, group) = (entry.client, entry.group);
     if !right {
-        return violated("P6", format!("{client} lacks {lacks} of '{group}' by {reason:?} and is told {said:?}"));
+        return violated(
+            "P6",
+            format!("{client} lacks {lacks} of '{group}' by {reason:?} and is told {said:?}"),
+        );
     }
     if lacks > 0 && reason == Reason::Limit && !entry.reply.contended {
         return violated("P6", format!("{client} lacks {lacks} by the limit, which is not contended"));

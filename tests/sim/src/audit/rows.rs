@@ -55,9 +55,8 @@ pub(super) fn nothing_is_overdue(committed: &Committed, after: &Rows) -> Verdict
 pub(super) fn leases_are_recalled(committed: &Committed, after: &Rows) -> Verdict {
     let Some(limits) = committed.limits.filter(|_| committed.work == Work::Round) else { return Ok(()) };
     let live = |block: &&Block| block.kind == Kind::Lease && block.status == Status::Active;
-    let outlives = |lease: &&Block| {
-        lease.reported_at + lease.ttl <= committed.now || !is_eligible(lease, limits)
-    };
+    let outlives =
+        |lease: &&Block| lease.reported_at + lease.ttl <= committed.now || !is_eligible(lease, limits);
     if let Some(lease) = after.blocks.values().filter(live).find(outlives) {
         return violated("P4", format!("{lease:?} is silent or not eligible, and not retired"));
     }
@@ -158,7 +157,9 @@ fn goes_back(old: &Block, new: &Block) -> bool {
 /// Only a report is a heartbeat.
 fn is_reported(committed: &Committed, block: &Block) -> bool {
     let id = block.id.to_string();
-    committed.calls.iter().filter(|call| call.message.client_id == block.client.as_str()).any(|call| {
-        call.message.leases.iter().flatten().any(|report| report.id == id)
-    })
+    committed
+        .calls
+        .iter()
+        .filter(|call| call.message.client_id == block.client.as_str())
+        .any(|call| call.message.leases.iter().flatten().any(|report| report.id == id))
 }

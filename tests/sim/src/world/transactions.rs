@@ -140,7 +140,9 @@ impl World {
                 self.audit.told(&waiting.message, reply)?;
                 if job.work == Work::Sync && self.stays_parked(&waiting, reply) {
                     let known = waiting.known.clone().or_else(|| Some(reply.state.clone()));
-                    self.trace.say(|| format!("holder {holder}: a sync of {} is parked", waiting.message.client_id));
+                    self.trace.say(|| {
+                        format!("holder {holder}: a sync of {} is parked", waiting.message.client_id)
+                    });
                     self.holders[holder].park(Waiting { known, ..waiting });
                     continue;
                 }
