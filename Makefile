@@ -1,12 +1,12 @@
 # The one front door: plain `make` lists the commands.
 CARGO ?= cargo
 
-.PHONY: help build demo test check fmt lint deny soak postgresql
+.PHONY: help build demo test check fmt lint deny soak bench postgresql
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: postgresql ## 200 jobs, 4 worker processes, 2 tenants, one limit of 5: see it hold
+demo: postgresql ## 200 jobs, 4 worker processes, 2 tenants, one limit of 5, without and with leases: see it hold
 	@$(CARGO) run --quiet --package pgsemaphore -- demo
 
 build: ## the server binary, optimised, in target/release
@@ -27,8 +27,14 @@ lint: ## clippy, warnings are errors
 deny: ## licences, bans and sources of the dependencies
 	scripts/cargo-deny --locked check bans licenses sources
 
-soak: postgresql ## the property tests a hundred times as long, random worlds for half an hour
-	PROPTEST_CASES=25600 WORLD_SECONDS=1800 $(CARGO) test --workspace --release --no-fail-fast
+soak: postgresql ## the same tests in a release build, with far more random worlds, and every way through a small one
+	PROPTEST_CASES=25600 SIM_STEPS=10000000 WORLDS=2000 WORLD_SECONDS=120 \
+		$(CARGO) test --workspace --release --no-fail-fast
+	$(CARGO) run --release --package pgsemaphore-sim --bin search
+	$(CARGO) run --release --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 2 2 3 3 1 1 0 2
+
+bench: ## what a draw from a lease costs, beside the same of tokio's semaphore
+	$(CARGO) bench --package queue-client
 
 # The server binaries that tests and the demo start; installed where they are missing.
 postgresql:

@@ -12,6 +12,7 @@ mod hangups;
 mod holders;
 mod input;
 mod kit;
+mod leased_clients;
 mod leases;
 mod locks;
 mod policies;

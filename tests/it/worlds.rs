@@ -9,7 +9,7 @@ use pgsemaphore_tests::{Db, Mode, Proxy, Serve, Truth, faults, verify, within_re
 use queue_client::QueueClient;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
 /// One world takes a few seconds; it hangs if it takes this long.
@@ -41,6 +41,35 @@ struct Key {
     name: String,
     groups: Vec<String>,
     ceilings: Vec<String>,
+    /// Whether there are leases, and how they are provided.
+    leases: Map<String, Value>,
+}
+
+impl Key {
+    fn random(rng: &mut StdRng, number: usize) -> Self {
+        let groups: Vec<String> = (0..rng.random_range(1..4)).map(|n| format!("g{n}")).collect();
+        let ceilings = groups.iter().filter(|_| rng.random_bool(0.4)).cloned().collect();
+        let mut leases = match rng.random_range(0..5) {
+            0 => json!({"provisioning": "none"}),
+            1 => json!({"provisioning": "strict"}),
+            2 => json!({"provisioning": "under", "lease_reserve": rng.random_range(0..6)}),
+            3 => json!({"provisioning": "over", "lease_extra": rng.random_range(0..6)}),
+            _ => json!({"provisioning": "over", "lease_extra_ratio": 0.5}),
+        };
+        leases["permits_per_lease"] = json!(rng.random_range(1..6));
+        leases["lease_ttl_ms"] = json!(rng.random_range(500..3000));
+        let limited = if rng.random_bool(0.5) { "excluded" } else { "within_group_limit" };
+        leases["limited_groups"] = json!(limited);
+        let leases = leases.as_object().expect("an object").clone();
+        Self { name: format!("key:{number}"), groups, ceilings, leases }
+    }
+
+    /// What grants and leases may use together under this limit.
+    fn ceiling(&self, limit: u64) -> u64 {
+        let ratio = self.leases.get("lease_extra_ratio").map(|_| limit / 2);
+        let extra = self.leases.get("lease_extra").and_then(Value::as_u64);
+        limit + ratio.or(extra).unwrap_or(0)
+    }
 }
 
 struct World {
@@ -84,13 +113,7 @@ async fn world(seed: u64) {
 impl World {
     async fn build(mut rng: StdRng) -> Self {
         let db = Db::new().await;
-        let keys: Vec<Key> = (0..rng.random_range(1..4))
-            .map(|n| {
-                let groups: Vec<String> = (0..rng.random_range(1..4)).map(|n| format!("g{n}")).collect();
-                let ceilings = groups.iter().filter(|_| rng.random_bool(0.4)).cloned().collect();
-                Key { name: format!("key:{n}"), groups, ceilings }
-            })
-            .collect();
+        let keys: Vec<Key> = (0..rng.random_range(1..4)).map(|n| Key::random(&mut rng, n)).collect();
         let mut holders = Vec::new();
         for _ in 0..rng.random_range(1..4) {
             let serve = Serve::start(db.url()).await;
@@ -99,12 +122,13 @@ impl World {
         }
         let mut world = Self { rng, db, truth: Truth::default(), keys, holders };
         for at in 0..world.keys.len() {
-            let policy = json!({
+            let mut policy = json!({
                 "limit": 1,
                 "round_wait_ms": world.rng.random_range(0..50),
                 "round_period_ms": world.rng.random_range(0..100),
                 "grant_timeout_ms": world.rng.random_range(200..3000),
             });
+            policy.as_object_mut().expect("an object").extend(world.keys[at].leases.clone());
             let name = world.keys[at].name.clone();
             let query = sqlx::query("SELECT pgsemaphore.configure($1, $2)").bind(&name).bind(policy);
             query.execute(world.db.pool()).await.expect("configure");
@@ -208,9 +232,10 @@ impl World {
 
     /// Before a limit is in force it is in the records, so that nothing can use it earlier.
     async fn set_limit(&mut self, key: usize, may_be_zero: bool) {
-        let limit = self.rng.random_range(i32::from(!may_be_zero)..5);
-        let name = &self.keys[key].name;
-        self.truth.limit(name, None, u64::from(limit.unsigned_abs()));
+        let limit = self.rng.random_range(i32::from(!may_be_zero)..7);
+        let key = &self.keys[key];
+        let name = &key.name;
+        self.truth.limit(name, None, key.ceiling(u64::from(limit.unsigned_abs())));
         let query = sqlx::query("SELECT pgsemaphore.set_limit($1, $2)").bind(name).bind(limit);
         query.execute(self.db.pool()).await.expect("set_limit");
     }
@@ -252,7 +277,7 @@ impl World {
     /// All that ran the whole time while it was counted is counted (P2), and no more than was ever allowed (P1).
     async fn look_at(&self, key: &str, group: Option<&str>) {
         let before = self.truth.running(key, group);
-        let query = "SELECT coalesce(sum(grants), 0)::bigint FROM pgsemaphore.group_usage
+        let query = "SELECT coalesce(sum(grants + leases), 0)::bigint FROM pgsemaphore.group_usage
                      WHERE key = $1 AND ($2::text IS NULL OR grp = $2)";
         let query = sqlx::query_scalar(query).bind(key).bind(group);
         let counted: i64 = query.fetch_one(self.db.pool()).await.expect("group_usage");
@@ -265,7 +290,8 @@ impl World {
     }
 
     async fn must_be_at_rest(&self) {
-        let query = "SELECT key, grants FROM pgsemaphore.usage WHERE grants <> 0";
+        let query =
+            "SELECT key, (grants + leases)::bigint FROM pgsemaphore.usage WHERE grants <> 0 OR leases <> 0";
         within_reason("grants that nobody claimed come back", async {
             loop {
                 let used: Vec<(String, i64)> =

@@ -60,6 +60,9 @@ pub enum Act {
 /// `COMMIT` as a message to PostgreSQL, which no text of a query can be taken for.
 pub const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 
+/// The beginning of a client's call, of which a connection carries one after the other.
+const CALL: &[u8] = b"POST /v1/semaphores/";
+
 /// Waits for a pattern in the bytes that go to the target.
 #[derive(Debug, Clone)]
 struct Trap {
@@ -90,6 +93,7 @@ struct Shared {
     open: AtomicU64,
     in_transaction: AtomicU64,
     round_trips: AtomicU64,
+    calls: AtomicU64,
     /// Ends the connections that are open now.
     cut: Mutex<CancellationToken>,
 }
@@ -113,6 +117,7 @@ impl Proxy {
             open: AtomicU64::new(0),
             in_transaction: AtomicU64::new(0),
             round_trips: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
             cut: Mutex::default(),
         });
         let accepts = AbortOnDropHandle::new(tokio::spawn(accept(listener, shared.clone())));
@@ -179,7 +184,13 @@ impl Proxy {
         self.shared.round_trips.load(Ordering::SeqCst)
     }
 
-    /// Of those, how often within a transaction: BEGIN and all that follows, but not the end of the transaction.
+    /// Requests and syncs that clients made, whatever became of them.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.shared.calls.load(Ordering::SeqCst)
+    }
+
+    /// Of the round trips, how often within a transaction: BEGIN and all that follows, but not the end of the transaction.
     #[must_use]
     pub fn round_trips_in_transactions(&self) -> u64 {
         self.shared.in_transaction.load(Ordering::SeqCst)
@@ -231,7 +242,7 @@ impl Pump<'_> {
     async fn run(mut self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) -> Option<()> {
         let mut modes = self.shared.modes.subscribe();
         let mut buffer = vec![0; 64 * 1024];
-        let mut scan = Scan::default();
+        let (mut scan, mut calls) = (Scan::default(), Scan::default());
         let mut frames = PgFrames::default();
         let mut passed = 0;
         loop {
@@ -250,6 +261,7 @@ impl Pump<'_> {
             };
             let bytes = &buffer[..read];
             if self.way == Way::ToTarget {
+                self.shared.calls.fetch_add(u64::from(calls.finds(CALL, bytes)), Ordering::SeqCst);
                 self.spring(&mut scan, bytes)?;
                 if *self.act.borrow() == Some(Act::Hold) {
                     continue;

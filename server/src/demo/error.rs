@@ -24,6 +24,14 @@ pub(crate) enum DemoError {
     /// The holder ended before it listened.
     #[error("the holder did not start: {0}")]
     Holder(String),
+    /// A process of the demo ended without a line of output.
+    #[error("{name} ended without a word: {log}")]
+    Silent {
+        /// Which.
+        name: String,
+        /// The end of its log.
+        log: String,
+    },
     /// A process of the demo ended with a failure.
     #[error("{name} ended with {status}: {log}")]
     Process {

@@ -44,9 +44,9 @@ impl Process {
     /// The first line it writes; an error if it ends without one.
     pub(super) async fn first_line(&mut self) -> Result<String, DemoError> {
         let stdout =
-            self.child.stdout.as_mut().ok_or_else(|| DemoError::Holder("it has no output".into()))?;
+            self.child.stdout.as_mut().ok_or_else(|| std::io::Error::other("a process without an output"))?;
         let line = BufReader::new(stdout).lines().next_line().await?;
-        line.ok_or_else(|| DemoError::Holder(self.end_of_log()))
+        line.ok_or_else(|| DemoError::Silent { name: self.name.clone(), log: self.end_of_log() })
     }
 
     /// An error if the process has failed; whether it has ended.

@@ -1,19 +1,25 @@
-//! A worker process: takes jobs, waits for a permit for each, runs it, and writes down when it ran.
+//! A worker process: takes jobs, waits for a permit for each, runs it, and writes down when it ran. At its end it prints
+//! how many round trips that took.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use queue_client::{QueueClient, Semaphore};
+use queue_client::{Group, HttpTransport, QueueClient, Semaphore};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinSet;
 
+use super::calls::Counting;
 use super::jobs::{self, Job};
 use super::records::{self, Event, Record};
 use super::{DATABASE_VARIABLE, DemoError, KEY};
+
+/// Another worker may just be taking what is due.
+const LOOK_AGAIN_MIN: Duration = Duration::from_millis(20);
 
 /// What a worker process is told.
 #[derive(Debug, Clone, Args)]
@@ -30,6 +36,9 @@ pub(crate) struct WorkerArgs {
     /// How many jobs of a tenant to have in hand at once
     #[arg(long)]
     pub(super) slots: usize,
+    /// How many jobs to take at once, to run them one after the other
+    #[arg(long)]
+    pub(super) batch: usize,
     /// Where to append when each job started and stopped
     #[arg(long)]
     pub(super) records: PathBuf,
@@ -40,6 +49,7 @@ struct Worker {
     pool: PgPool,
     semaphore: Semaphore,
     records: File,
+    batch: usize,
 }
 
 /// Works until the queue is empty, or until the process that started this one is gone.
@@ -52,12 +62,15 @@ pub(crate) async fn work(args: WorkerArgs) -> Result<(), DemoError> {
 
 async fn work_through_the_queue(args: WorkerArgs) -> Result<(), DemoError> {
     let url = std::env::var(DATABASE_VARIABLE).map_err(|_| DemoError::NoDatabase)?;
-    let client = QueueClient::builder().url(args.holder).client_id(&*args.name).build()?;
+    let calls = Arc::new(AtomicU64::new(0));
+    let transport = Counting::new(HttpTransport::new(&[args.holder], None)?, calls.clone());
+    let client = QueueClient::builder().transport(transport).client_id(&*args.name).build()?;
     let worker = Arc::new(Worker {
         pool: PgPoolOptions::new().max_connections(4).connect(&url).await?,
         semaphore: client.semaphore(KEY),
         records: OpenOptions::new().create(true).append(true).open(args.records)?,
         name: args.name,
+        batch: args.batch,
     });
     let mut slots = JoinSet::new();
     for tenant in args.tenant {
@@ -69,24 +82,39 @@ async fn work_through_the_queue(args: WorkerArgs) -> Result<(), DemoError> {
         outcome.map_err(std::io::Error::other)??;
     }
     client.drain().await?;
+    println!("{}", calls.load(Ordering::Relaxed));
     Ok(())
 }
 
 async fn run_jobs(worker: Arc<Worker>, tenant: String) -> Result<(), DemoError> {
-    while let Some(job) = jobs::take(&worker.pool, &tenant, &worker.name).await? {
-        let permit = worker.semaphore.acquire(&tenant).await?;
-        worker.write_down(Event::Start, &tenant, &job)?;
-        jobs::mark(&worker.pool, &job, "running").await?;
-        // The job itself: something elsewhere that bears only so many callers at once.
-        tokio::time::sleep(Duration::from_millis(u64::from(job.work_ms.unsigned_abs()))).await;
-        worker.write_down(Event::Stop, &tenant, &job)?;
-        drop(permit);
-        jobs::mark(&worker.pool, &job, "done").await?;
+    let group = worker.semaphore.group(&tenant);
+    loop {
+        let jobs = jobs::take(&worker.pool, &tenant, &worker.name, worker.batch).await?;
+        if jobs.is_empty() {
+            match jobs::next_due(&worker.pool, &tenant).await? {
+                Some(due) => tokio::time::sleep(due.max(LOOK_AGAIN_MIN)).await,
+                None => return Ok(()),
+            }
+        }
+        for job in jobs {
+            worker.run(&group, &job).await?;
+        }
     }
-    Ok(())
 }
 
 impl Worker {
+    async fn run(&self, group: &Group, job: &Job) -> Result<(), DemoError> {
+        let permit = group.acquire().await?;
+        self.write_down(Event::Start, group.name(), job)?;
+        jobs::mark(&self.pool, job, "running").await?;
+        // The job itself: something elsewhere that bears only so many callers at once.
+        tokio::time::sleep(Duration::from_millis(u64::from(job.work_ms.unsigned_abs()))).await;
+        self.write_down(Event::Stop, group.name(), job)?;
+        drop(permit);
+        jobs::mark(&self.pool, job, "done").await?;
+        Ok(())
+    }
+
     fn write_down(&self, event: Event, tenant: &str, job: &Job) -> std::io::Result<()> {
         let record = Record {
             at: records::now()?,
