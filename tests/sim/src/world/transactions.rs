@@ -85,8 +85,9 @@ impl World {
     /// Commits, or starts again where another transaction was faster.
     pub(super) fn commit(&mut self, holder: usize, at: usize) -> Verdict {
         let mut job = self.holders[holder].jobs.remove(at);
-        if self.plant == Some(Plant::NoFence) {
-            job.transaction.version = self.rows().version;
+        let rows = self.rows();
+        if self.plant == Some(Plant::NoFence) && job.plan.semaphore.slot_cap >= rows.semaphore.slot_cap {
+            job.transaction.version = rows.version;
         }
         if self.store.commit(&job.transaction, &job.plan).is_err() {
             self.trace.say(|| format!("holder {holder}: {:?} conflicts", job.work));
