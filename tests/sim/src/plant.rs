@@ -41,15 +41,29 @@ pub enum Plant {
     DrawsTwice,
     /// A client does not listen when a lease is retired.
     IgnoresRetired,
+    /// A client draws from a lease that was retired before it heard of it.
+    TakesUpRetired,
+    /// A client takes up every lease of every reply, however old.
+    TakesUpOldLeases,
+    /// Releases of a lease are added to what was released before.
+    AddsReleasesOfLeases,
+    /// A client keeps idle leases, whoever lacks permits.
+    IgnoresContended,
     /// A lease that is not reported is left alone.
     SilentForEver,
     /// A lost reply is not made up for where it brought a lease.
     NoRedeliveryOfLeases,
+    /// Leases are retired that nobody needs back.
+    RetiresAll,
+    /// A holder does not say that others lack permits.
+    ConcealsContended,
+    /// Of a parked sync the state is taken for what it was when it came.
+    StaleState,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 28] = [
         Self::StaleLimit,
         Self::NoGroupCeilings,
         Self::NoFence,
@@ -69,8 +83,15 @@ impl Plant {
         Self::DrawsAfterStopped,
         Self::DrawsTwice,
         Self::IgnoresRetired,
+        Self::TakesUpRetired,
+        Self::TakesUpOldLeases,
+        Self::AddsReleasesOfLeases,
+        Self::IgnoresContended,
         Self::SilentForEver,
         Self::NoRedeliveryOfLeases,
+        Self::RetiresAll,
+        Self::ConcealsContended,
+        Self::StaleState,
     ];
 
     /// The promise that it breaks, and that the simulation must find broken.
@@ -83,14 +104,21 @@ impl Plant {
             | Self::BelievesReleases
             | Self::DrawsAfterStopped
             | Self::DrawsTwice
-            | Self::IgnoresRetired => "P2",
-            Self::AddsReports | Self::FreesRetired | Self::HeartbeatFrees => "P3",
-            Self::NeverReclaims | Self::NoRedelivery | Self::SilentForEver | Self::NoRedeliveryOfLeases => {
-                "P4"
+            | Self::IgnoresRetired
+            | Self::TakesUpRetired
+            | Self::TakesUpOldLeases => "P2",
+            Self::AddsReports | Self::FreesRetired | Self::HeartbeatFrees | Self::AddsReleasesOfLeases => {
+                "P3"
             }
+            Self::NeverReclaims
+            | Self::NoRedelivery
+            | Self::SilentForEver
+            | Self::NoRedeliveryOfLeases
+            | Self::RetiresAll
+            | Self::IgnoresContended => "P4",
             Self::YoungestFirst => "P5",
-            Self::Unexplained => "P6",
-            Self::TellsFirst => "P7",
+            Self::Unexplained | Self::ConcealsContended => "P6",
+            Self::TellsFirst | Self::StaleState => "P7",
         }
     }
 }

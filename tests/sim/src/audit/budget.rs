@@ -4,10 +4,10 @@ use pgsemaphore_allocation::{Block, Extra, Kind, Permits, Policy, Provisioning};
 
 /// Most that may count: of both kinds together, of grants, of leases.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ceilings {
-    pub(super) both: Permits,
-    pub(super) grants: Permits,
-    pub(super) leases: Permits,
+pub(crate) struct Ceilings {
+    pub(crate) both: Permits,
+    pub(crate) grants: Permits,
+    pub(crate) leases: Permits,
 }
 
 /// What counts.
@@ -18,7 +18,7 @@ pub(super) struct Usage {
 }
 
 /// A limit that can't be resolved allows nothing.
-pub(super) fn ceilings(policy: &Policy) -> Ceilings {
+pub(crate) fn ceilings(policy: &Policy) -> Ceilings {
     let limit = policy.limit.unwrap_or(0);
     match policy.provisioning {
         Provisioning::None => Ceilings { both: limit, grants: limit, leases: 0 },

@@ -13,23 +13,28 @@
 //!   only where they were said to be released, or unclaimed at the deadline; undrawn permits of a lease only after its
 //!   client said `stopped`. Only a report is a heartbeat. Counters are what the blocks say.
 //! - **P4**: a round or a timer leaves nothing unclaimed behind its deadline; a round leaves no lease active that is
-//!   silent or not eligible, and recalls what is over budget; a reply delivers every open block that the message has not
-//!   seen. That everything comes back in the end is tried by draining the world.
+//!   silent or not eligible, recalls what is over budget, and no more; a reply delivers every open block that the message
+//!   has not seen. That idle leases serve who waits, and that everything comes back in the end, is tried by draining the
+//!   world.
 //! - **P5, P6**: a round gives each demand entry exactly what is left at its turn, oldest first, then shares leases out,
-//!   and says what lacks and why.
-//! - **P7**: what a reply says of a block is in the committed rows at the moment at which it is sent.
+//!   and says what lacks and why. A reply says contended where a client's entry does.
+//! - **P7**: what a reply says of a block is in the committed rows at the moment at which it is sent; its `state` is
+//!   another where its client has to hear of something, and only there.
 //!
 //! **A store restored from an older copy** forgets commits that processes have heard of. What a process had confirmed by
 //! then it may go on using, and the restored rows may not count it: that much of each block is excused until it is
 //! released, and no more. All other promises hold through a restore.
 
 mod budget;
+mod contention;
 mod entries;
 mod order;
+mod recall;
 mod rows;
 mod telling;
 
 use crate::store::{Limits, Rows};
+pub(crate) use budget::ceilings;
 use budget::footprint;
 use pgsemaphore_allocation::{Block, DbTime, Kind, Micros, Permits, Work};
 use queue_client::wire::{Message, Reply, Status};
@@ -110,6 +115,13 @@ pub(crate) struct Audit {
     named: BTreeMap<String, Kind>,
     /// What a restore has excused.
     excused: BTreeMap<String, Permits>,
+    /// What each `state` of a reply means, and by which each such meaning is said.
+    states: BTreeMap<String, String>,
+    stated: BTreeMap<String, String>,
+    /// The latest commit, by the database's clock.
+    latest: Option<DbTime>,
+    /// Marks of contention don't outlive a clock that was set back; until then they are not judged.
+    marks_fail_until: Option<DbTime>,
 }
 
 impl Audit {
@@ -150,12 +162,6 @@ impl Audit {
         Ok(())
     }
 
-    /// A process goes on drawing as if it had not stopped: only the count can show it.
-    pub(crate) fn draws_on(&mut self, block: &str) -> Verdict {
-        *self.held.entry(block.into()).or_default() += 1;
-        self.is_counted(block, self.held[block])
-    }
-
     /// Whether a name is that of a lease.
     pub(crate) fn is_lease(&self, block: &str) -> bool {
         self.named.get(block) == Some(&Kind::Lease)
@@ -184,8 +190,11 @@ impl Audit {
         self.names_are_given_once(committed, &before)?;
         rows::ceilings_hold(committed, &before, rows)?;
         rows::nothing_is_overdue(committed, rows)?;
-        rows::leases_are_recalled(committed, rows)?;
-        order::oldest_first(committed, &before, rows)
+        recall::of_what_may_not_stay(committed, rows)?;
+        recall::for_a_reason(committed, &before, rows)?;
+        order::oldest_first(committed, &before, rows)?;
+        self.contended_is_told(committed, rows)?;
+        self.state_says_what_is(committed, rows)
     }
 
     /// A reply is sent, to this message.

@@ -2,8 +2,8 @@
 
 use super::budget::{Usage, ceilings};
 use super::{Audit, Committed, Verdict, violated};
-use crate::store::{Limits, Rows};
-use pgsemaphore_allocation::{Block, Group, Kind, Permits, Status, Work};
+use crate::store::Rows;
+use pgsemaphore_allocation::{Block, Group, Kind, Status, Work};
 use std::collections::BTreeSet;
 
 /// Blocks that were not there before.
@@ -37,7 +37,7 @@ pub(super) fn ceilings_hold(committed: &Committed, before: &Rows, after: &Rows) 
     Ok(())
 }
 
-fn usage_of_group(rows: &Rows, group: &Group) -> Usage {
+pub(super) fn usage_of_group(rows: &Rows, group: &Group) -> Usage {
     Usage::of(rows.blocks.values().filter(|block| block.group == *group))
 }
 
@@ -49,44 +49,6 @@ pub(super) fn nothing_is_overdue(committed: &Committed, after: &Rows) -> Verdict
         Some(block) => violated("P4", format!("{block:?} is overdue")),
         None => Ok(()),
     }
-}
-
-/// A round retires leases that are silent or not eligible, and recalls what is over budget.
-pub(super) fn leases_are_recalled(committed: &Committed, after: &Rows) -> Verdict {
-    let Some(limits) = committed.limits.filter(|_| committed.work == Work::Round) else { return Ok(()) };
-    let live = |block: &&Block| block.kind == Kind::Lease && block.status == Status::Active;
-    let outlives =
-        |lease: &&Block| lease.reported_at + lease.ttl <= committed.now || !is_eligible(lease, limits);
-    if let Some(lease) = after.blocks.values().filter(live).find(outlives) {
-        return violated("P4", format!("{lease:?} is silent or not eligible, and not retired"));
-    }
-    if limits.policy.limit.is_some() {
-        let excess = ceilings(&limits.policy).excess_of_leases(Usage::of(after.blocks.values()));
-        recalled(excess, after.blocks.values())?;
-    }
-    for (group, ceiling) in &limits.groups {
-        let excess = usage_of_group(after, group).both() - ceiling;
-        recalled(excess, after.blocks.values().filter(|block| block.group == *group))?;
-    }
-    Ok(())
-}
-
-fn is_eligible(lease: &Block, limits: &Limits) -> bool {
-    let limited = limits.groups.contains_key(&lease.group);
-    let provisioned = limits.policy.provisioning != pgsemaphore_allocation::Provisioning::None;
-    provisioned && (!limited || limits.policy.leases_within_group_limit)
-}
-
-/// What retired leases have not drawn covers the excess, or no lease is left to retire.
-fn recalled<'a>(excess: Permits, blocks: impl Iterator<Item = &'a Block>) -> Verdict {
-    let leases: Vec<&Block> = blocks.filter(|block| block.kind == Kind::Lease).collect();
-    let live = leases.iter().any(|lease| lease.status == Status::Active);
-    let recalled = leases.iter().filter(|lease| lease.status == Status::Retired && !lease.stopped);
-    let coming: Permits = recalled.map(|lease| lease.permits - lease.used).sum();
-    if live && coming < excess {
-        return violated("P4", format!("leases are {excess} over budget, and {coming} are recalled"));
-    }
-    Ok(())
 }
 
 impl Audit {
@@ -155,7 +117,7 @@ fn goes_back(old: &Block, new: &Block) -> bool {
 }
 
 /// Only a report is a heartbeat.
-fn is_reported(committed: &Committed, block: &Block) -> bool {
+pub(super) fn is_reported(committed: &Committed, block: &Block) -> bool {
     let id = block.id.to_string();
     committed
         .calls

@@ -170,7 +170,7 @@ impl Deeds {
             }
             Deed::Crash => *process = Process::new(process.serial + 100, process.clock.clone()),
             Deed::Hear(number, answer) => {
-                let answer = answer.clone().map(|reply| misheard(reply, self.plant));
+                let answer = answer.clone().map(|reply| misheard(reply, self.plant, &process.ledger));
                 process.hear(*number, answer.as_deref().map_err(|refusal| *refusal), 0);
             }
         }

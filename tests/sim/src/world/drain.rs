@@ -2,14 +2,16 @@
 
 use super::World;
 use super::people::{whole, whole_lease};
-use crate::audit::{Verdict, violated};
-use pgsemaphore_allocation::{BLOCKED_LIFETIME, Block, ClientId, DbTime, Kind, Work};
+use crate::audit::{Verdict, ceilings, violated};
+use pgsemaphore_allocation::{BLOCKED_LIFETIME, Block, ClientId, DbTime, Kind, Permits, Work};
 use queue_client::wire::Message;
 
 /// Longer than any claim deadline, by any clock here that goes at all.
 const LONG: i64 = 3_600_000_000;
 /// Turns of half a second within which everybody has to be served.
 const TURNS_MAX: usize = 200;
+/// And within which idle leases come back.
+const FEW_TURNS: usize = 20;
 
 impl World {
     pub(super) fn drain(&mut self) -> Verdict {
@@ -26,14 +28,17 @@ impl World {
             );
         }
         self.bury_all()?;
-        self.turn_until("everybody is served", |world| {
+        self.turn_until(TURNS_MAX, "everybody is served", |world| {
+            world.items_end();
             world.processes.iter().all(|process| process.waiting.is_empty())
         })?;
+        self.want_in_turn()?;
         self.change_minds()?;
         for process in &mut self.processes {
             process.drain();
         }
-        self.turn_until("nobody has anything left to say", |world| {
+        self.items_end();
+        self.turn_until(TURNS_MAX, "nobody has anything left to say", |world| {
             let settled = world.processes.iter().all(|process| process.ledger.is_settled());
             settled && world.others.iter().all(super::other::Other::has_nothing)
         })?;
@@ -42,6 +47,25 @@ impl World {
         let left = rows.semaphore.grants + rows.semaphore.leases;
         if left != 0 || !rows.blocks.is_empty() || rows.semaphore.next_deadline().is_some() {
             return violated("P4", format!("{left} permits are left: {:?}", rows.blocks));
+        }
+        Ok(())
+    }
+
+    /// One after the other wants all permits at once, when the others have nothing queued. Their leases are given back
+    /// for it: no ttl ends so soon.
+    fn want_in_turn(&mut self) -> Verdict {
+        for at in 0..self.processes.len() {
+            self.items_end();
+            let group = self.any_group();
+            let ceiling = self.limits.groups.get(&group).copied().unwrap_or(Permits::MAX);
+            let count = ceilings(&self.limits.policy).grants.min(ceiling);
+            let process = &mut self.processes[at];
+            let now = process.now_ms();
+            process.waiting.extend((0..count).map(|_| process.ledger.enqueue(group.as_str(), now)));
+            self.hand_out(at)?;
+            self.turn_until(FEW_TURNS, "idle leases are given back", |world| {
+                world.processes[at].waiting.is_empty()
+            })?;
         }
         Ok(())
     }
@@ -91,7 +115,7 @@ impl World {
         let policy = &mut self.limits.policy;
         policy.limit = policy.limit.max(Some(1));
         policy.grant_timeout = 10_000_000;
-        policy.lease_ttl = 10_000_000;
+        policy.lease_ttl = LONG;
         self.limits.groups.values_mut().for_each(|limit| *limit = 1.max(*limit));
         self.store.set_limits(&self.key, Some(self.limits.clone()));
     }
@@ -126,8 +150,8 @@ impl World {
         Ok(())
     }
 
-    fn turn_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Verdict {
-        for _ in 0..TURNS_MAX {
+    fn turn_until(&mut self, turns: usize, what: &str, done: impl Fn(&mut Self) -> bool) -> Verdict {
+        for _ in 0..turns {
             if done(self) {
                 return Ok(());
             }
@@ -137,16 +161,21 @@ impl World {
         violated("P4", format!("it never happens that {what}: {ledgers:?} {:?}", self.rows()))
     }
 
-    /// Half a second in which items end, everybody speaks, and everything arrives and is answered, or (not `told`) the
+    fn items_end(&mut self) {
+        for at in 0..self.processes.len() {
+            while !self.processes[at].items.is_empty() {
+                self.release(at, 0);
+            }
+        }
+    }
+
+    /// Half a second in which everybody speaks, and everything arrives and is answered, or (not `told`) the
     /// answers are lost.
     fn turn(&mut self, told: bool) -> Verdict {
         self.pass(500_000);
         for at in 0..self.processes.len() {
             let process = &mut self.processes[at];
             process.under_way().into_iter().for_each(|number| process.give_up(number, 0));
-            while !self.processes[at].items.is_empty() {
-                self.release(at, 0);
-            }
             while self.speak(at) {}
         }
         for at in 0..self.others.len() {

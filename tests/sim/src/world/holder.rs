@@ -179,6 +179,12 @@ impl Holder {
                 let entries = calls.iter_mut().flat_map(|call| &mut call.demand);
                 entries.for_each(|demand| demand.oldest_age = -demand.oldest_age);
             }
+            Plant::AddsReleasesOfLeases => {
+                for report in calls.iter_mut().flat_map(|call| &mut call.leases) {
+                    let lease = state.blocks.values().find(|block| block.id.to_string() == report.id);
+                    report.released += lease.map_or(0, |lease| lease.released);
+                }
+            }
             Plant::AddsReports | Plant::BelievesReleases => {
                 for report in calls.iter_mut().flat_map(|call| &mut call.grants) {
                     let block = state.blocks.values().find(|block| block.id.to_string() == report.id);
@@ -210,9 +216,10 @@ impl Holder {
                     }
                 }
             }
-            Plant::SilentForEver => {
+            Plant::SilentForEver | Plant::RetiresAll => {
                 let leases = state.blocks.values_mut().filter(|block| block.kind == Kind::Lease);
-                leases.for_each(|lease| lease.ttl = i64::MAX / 4);
+                let ttl = if plant == Plant::RetiresAll { 0 } else { i64::MAX / 4 };
+                leases.for_each(|lease| lease.ttl = ttl);
             }
             _ => {}
         }
@@ -227,7 +234,7 @@ impl Job {
             let held = self.began - waiting.arrived;
             let mut answer = translate::answer(outcome, self.plan.now, held);
             if let Ok(reply) = &mut answer {
-                conceal(reply, &waiting.message, plant);
+                conceal(reply, waiting, plant);
             }
             (waiting.clone(), answer)
         });
@@ -254,8 +261,11 @@ fn due_although_claimed(transaction: &mut Transaction, rows: Option<&Rows>) {
     }
 }
 
-fn conceal(reply: &mut Reply, message: &Message, plant: Option<Plant>) {
+fn conceal(reply: &mut Reply, waiting: &Waiting, plant: Option<Plant>) {
+    let message = &waiting.message;
     match plant {
+        Some(Plant::ConcealsContended) => (reply.contended, reply.contended_groups) = (false, Vec::new()),
+        Some(Plant::StaleState) => reply.state = waiting.known.clone().unwrap_or(reply.state.clone()),
         Some(Plant::Unexplained) => reply.blocked.clear(),
         Some(Plant::NoRedelivery) => {
             let reported = |id: &str| message.grants.iter().flatten().any(|report| report.id == id);

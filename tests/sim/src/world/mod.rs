@@ -7,6 +7,7 @@
 //! What is not here yet comes in at these places: a generation is a process that starts again under the name of one that
 //! crashed (`faults`); a settle is one more step of a holder; requests are not parked (`holder`).
 
+mod census;
 mod drain;
 mod faults;
 pub(crate) mod holder;
@@ -123,8 +124,6 @@ pub struct World {
     /// round could come again, which only the client's `seen` prevents.
     restores: bool,
     audit: Audit,
-    /// Only with [`Plant::DrawsAfterStopped`].
-    stopped: Vec<String>,
     trace: Trace,
     census: BTreeMap<&'static str, u64>,
 }
@@ -155,7 +154,6 @@ impl World {
             limits,
             weather: random.weighted(&[(1, 3), (2, 15), (2, 50), (1, 100)]).unwrap_or(100),
             audit: Audit::default(),
-            stopped: Vec::new(),
             trace: Trace::new(trace),
             census: BTreeMap::new(),
             random,
@@ -229,10 +227,9 @@ impl World {
 
     /// A process sends what its ledger wants to say, one call.
     fn speak(&mut self, at: usize) -> bool {
-        let Some((call, given_up)) = self.processes[at].speak() else { return false };
+        let Some((mut call, given_up)) = self.processes[at].speak() else { return false };
         if self.plant == Some(Plant::DrawsAfterStopped) {
-            let reports = call.message.leases.iter().flatten().filter(|report| report.stopped);
-            self.stopped.extend(reports.map(|report| report.id.clone()));
+            call.message.leases.iter_mut().flatten().for_each(|report| report.stopped = true);
         }
         let name = CallName { from: self.processes[at].serial, number: call.number };
         let holder = self.random.index(self.holders.len()).unwrap_or(0);

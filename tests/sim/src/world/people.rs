@@ -56,10 +56,6 @@ impl World {
     pub(super) fn draw_spare(&mut self) -> Result<bool, Violation> {
         let count = self.processes.len();
         let Some(first) = self.random.index(count) else { return Ok(false) };
-        if let Some(block) = self.stopped.pop() {
-            self.trace.say(|| format!("{block} is drawn from, although it is stopped"));
-            self.audit.draws_on(&block)?;
-        }
         let places = (first..first + count).flat_map(|at| GROUPS.map(|group| (at % count, group)));
         for (at, group) in places {
             let process = &mut self.processes[at];

@@ -6,6 +6,7 @@ use super::network::{self, Packet, Refusal};
 use crate::audit::{Committed, Told, Verdict, Violation, violated};
 use crate::plant::Plant;
 use pgsemaphore_allocation::{Work, check};
+use queue_client::ledger::Ledger;
 use queue_client::wire::{Reply, Status};
 use std::rc::Rc;
 
@@ -30,13 +31,13 @@ impl World {
                 };
                 let jitter = self.random.below(250);
                 let heard = answer.clone();
-                let answer = answer.map(|reply| misheard(reply, self.plant));
+                let answer = answer.map(|reply| misheard(reply, self.plant, &self.processes[at].ledger));
                 let answer = answer.as_deref().map_err(|refusal| *refusal);
                 self.processes[at].hear(name.number, answer, jitter);
-                self.hand_out(at)?;
                 if let Ok(reply) = heard.as_deref() {
                     self.audit.hears(&self.processes[at].name, reply);
                 }
+                self.hand_out(at)?;
             }
         }
         Ok(())
@@ -91,7 +92,7 @@ impl World {
         }
         if self.store.commit(&job.transaction, &job.plan).is_err() {
             self.trace.say(|| format!("holder {holder}: {:?} conflicts", job.work));
-            *self.census.entry("a conflict").or_default() += 1;
+            self.count("a conflict");
             return self.begin(holder, job.work, job.batch);
         }
         self.trace.say(|| {
@@ -101,6 +102,7 @@ impl World {
                 job.work, semaphore.round, semaphore.grants, semaphore.leases
             )
         });
+        self.count_leases(&job, &rows);
         self.judge(&job)?;
         if self.plant == Some(Plant::TellsFirst) { Ok(()) } else { self.answer(holder, &job) }
     }
@@ -147,6 +149,9 @@ impl World {
                     self.holders[holder].park(Waiting { known, ..waiting });
                     continue;
                 }
+                if waiting.known.as_ref().is_some_and(|known| *known != reply.state) {
+                    self.count("a parked sync is answered with news");
+                }
             }
             self.send(Packet::Answer { name: waiting.name, answer: answer.map(Rc::new) });
         }
@@ -164,8 +169,7 @@ impl World {
 }
 
 /// A reply as a process with a planted bug takes it.
-pub(crate) fn misheard(reply: Rc<Reply>, plant: Option<Plant>) -> Rc<Reply> {
-    let mut reply = reply;
+pub(crate) fn misheard(mut reply: Rc<Reply>, plant: Option<Plant>, ledger: &Ledger) -> Rc<Reply> {
     match plant {
         Some(Plant::StartsUnconfirmed) => {
             let grants = &mut Rc::make_mut(&mut reply).grants;
@@ -175,12 +179,22 @@ pub(crate) fn misheard(reply: Rc<Reply>, plant: Option<Plant>) -> Rc<Reply> {
             let grants = &mut Rc::make_mut(&mut reply).grants;
             grants.iter_mut().for_each(|verdict| verdict.round = verdict.round.map(|_| u64::MAX));
         }
-        Some(Plant::IgnoresRetired) => {
+        Some(Plant::TakesUpOldLeases) => {
+            let leases = &mut Rc::make_mut(&mut reply).leases;
+            leases.iter_mut().for_each(|verdict| verdict.round = verdict.round.map(|_| u64::MAX));
+        }
+        Some(plant @ (Plant::IgnoresRetired | Plant::TakesUpRetired)) => {
+            let is_known = |id: &str| ledger.running_by_block().any(|(known, _)| known.as_str() == id);
             for verdict in &mut Rc::make_mut(&mut reply).leases {
-                if verdict.status == Status::Retired {
+                let concerned = plant == Plant::IgnoresRetired || !is_known(&verdict.id);
+                if concerned && verdict.status == Status::Retired {
                     (verdict.status, verdict.ttl_ms) = (Status::Active, Some(10_000));
                 }
             }
+        }
+        Some(Plant::IgnoresContended) => {
+            let reply = Rc::make_mut(&mut reply);
+            (reply.contended, reply.contended_groups) = (false, Vec::new());
         }
         _ => {}
     }
