@@ -29,7 +29,8 @@ impl Audit {
                 let counts = |lifetime: Micros| is_blocked(rows, reason, group, now, lifetime);
                 if told { counts(OUTLIVES) } else { !marks_hold || !counts(BLOCKED_LIFETIME) }
             };
-            if !right(reply.contended, Reason::Limit, None) && !(reply.contended && stays) {
+            let stays = stays && reply.contended;
+            if !stays && !right(reply.contended, Reason::Limit, None) {
                 let told = reply.contended;
                 return violated("P6", format!("{} is told contended: {told}", message.client_id));
             }
