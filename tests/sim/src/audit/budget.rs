@@ -72,7 +72,7 @@ impl Usage {
 }
 
 /// What of a block counts: of a lease that its client stopped what was drawn, of all others the whole.
-pub(super) fn footprint(block: &Block) -> Permits {
+pub(crate) fn footprint(block: &Block) -> Permits {
     let stopped = block.kind == Kind::Lease && block.stopped;
     (if stopped { block.used } else { block.permits }) - block.released
 }

@@ -34,8 +34,7 @@ mod rows;
 mod telling;
 
 use crate::store::{Limits, Rows};
-pub(crate) use budget::ceilings;
-use budget::footprint;
+pub(crate) use budget::{ceilings, footprint};
 use pgsemaphore_allocation::{Block, DbTime, Kind, Micros, Permits, Work};
 use queue_client::wire::{Message, Reply, Status};
 use std::collections::{BTreeMap, BTreeSet};
@@ -232,7 +231,7 @@ impl Audit {
 }
 
 /// Permits of a block that items may run on.
-fn usable(block: &Block) -> Permits {
+pub(crate) fn usable(block: &Block) -> Permits {
     match block.kind {
         Kind::Grant => block.used - block.released,
         Kind::Lease => footprint(block),

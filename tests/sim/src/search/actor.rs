@@ -7,7 +7,7 @@ use super::{Bounds, Printed};
 use crate::plant::Plant;
 use crate::world::network::{CallName, Packet, Refusal};
 use crate::world::process::{Clock, Process};
-use crate::world::transactions::misheard;
+use crate::world::transactions::{misheard, misspeak};
 use queue_client::Endpoint;
 use queue_client::ledger::Call;
 use queue_client::wire::Reply;
@@ -186,10 +186,12 @@ impl Deeds {
         process.clock.now = wake_at.saturating_mul(1000);
         let call = process.speak().map(|(call, _)| call);
         process.clock.now = 0;
-        match call.as_ref()?.endpoint {
+        let mut call = call?;
+        match call.endpoint {
             Endpoint::Request => self.requests += 1,
             Endpoint::Sync => self.syncs += 1,
         }
-        call
+        misspeak(&mut call.message, self.plant);
+        Some(call)
     }
 }

@@ -228,9 +228,7 @@ impl World {
     /// A process sends what its ledger wants to say, one call.
     fn speak(&mut self, at: usize) -> bool {
         let Some((mut call, given_up)) = self.processes[at].speak() else { return false };
-        if self.plant == Some(Plant::DrawsAfterStopped) {
-            call.message.leases.iter_mut().flatten().for_each(|report| report.stopped = true);
-        }
+        transactions::misspeak(&mut call.message, self.plant);
         let name = CallName { from: self.processes[at].serial, number: call.number };
         let holder = self.random.index(self.holders.len()).unwrap_or(0);
         self.send_call(name, holder, call.endpoint, call.message);

@@ -7,7 +7,7 @@ use crate::audit::{Committed, Told, Verdict, Violation, violated};
 use crate::plant::Plant;
 use pgsemaphore_allocation::{Work, check};
 use queue_client::ledger::Ledger;
-use queue_client::wire::{Reply, Status};
+use queue_client::wire::{Message, Reply, Status};
 use std::rc::Rc;
 
 impl World {
@@ -165,6 +165,13 @@ impl World {
         self.trace.say(|| format!("holder {holder}: {:?} is rolled back", job.work));
         self.break_off(job.batch.into_iter().map(|waiting| waiting.name).collect());
         true
+    }
+}
+
+/// What a process with a planted bug says.
+pub(crate) fn misspeak(message: &mut Message, plant: Option<Plant>) {
+    if plant == Some(Plant::DrawsAfterStopped) {
+        message.leases.iter_mut().flatten().for_each(|report| report.stopped = true);
     }
 }
 
