@@ -12,7 +12,7 @@ use crate::round::Heard;
 use crate::store::{SettleError, Settled, Store};
 use crate::takeover;
 use pgsemaphore_allocation::{ClientId, Demand, GrantReport, Group, Incarnation, LeaseReport, SemaphoreKey};
-use queue_wire::{Message, Reply, Takeover, TakeoverReply};
+use queue_wire::{Message, Reply, TakenOver, Takeover};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
@@ -130,7 +130,7 @@ impl Holder {
     ///
     /// # Errors
     /// [`Refusal::Unavailable`], [`Refusal::ShuttingDown`]; some keys may be taken over then.
-    pub async fn take_over(&self, client: ClientId, takeover: Takeover) -> Result<TakeoverReply, Refusal> {
+    pub async fn take_over(&self, client: ClientId, takeover: Takeover) -> Result<TakenOver, Refusal> {
         if self.shared.stop.is_cancelled() {
             return Err(Refusal::ShuttingDown);
         }

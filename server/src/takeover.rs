@@ -4,7 +4,7 @@ use crate::clock;
 use crate::round::{self, Heard, Turn, TurnResult};
 use crate::store::{Store, StoreError};
 use pgsemaphore_allocation::{Block, ClientId, Incarnation, Kind, Outcome, Refused, SemaphoreKey, Work};
-use queue_wire::{FencedKey, TakenOver, Takeover, TakeoverReply, VERSION};
+use queue_wire::{FencedKey, TakenOver, TakenOverKey, Takeover, VERSION};
 use std::time::Duration;
 
 /// Takes over key after key, each in a transaction of its own.
@@ -12,7 +12,7 @@ pub(crate) async fn on_all_keys(
     store: &Store,
     client: ClientId,
     takeover: Takeover,
-) -> Result<TakeoverReply, StoreError> {
+) -> Result<TakenOver, StoreError> {
     let Takeover { generation, process, resume, .. } = takeover;
     let heard = Heard {
         client,
@@ -26,7 +26,7 @@ pub(crate) async fn on_all_keys(
         takes_leases: false,
         applied: false,
     };
-    let mut reply = TakeoverReply { v: VERSION, ..TakeoverReply::default() };
+    let mut reply = TakenOver { v: VERSION, ..TakenOver::default() };
     for key in store.keys_of_client(&heard.client).await? {
         let calls = std::slice::from_ref(&heard);
         let turn = round::transact(store, &key, Work::Sync, Duration::ZERO, calls).await?;
@@ -35,7 +35,7 @@ pub(crate) async fn on_all_keys(
     Ok(reply)
 }
 
-fn note(reply: &mut TakeoverReply, key: &SemaphoreKey, client: &ClientId, turn: &Turn) {
+fn note(reply: &mut TakenOver, key: &SemaphoreKey, client: &ClientId, turn: &Turn) {
     let TurnResult::Outcomes(outcomes) = &turn.result else { return };
     let key = key.to_string();
     match outcomes.first() {
@@ -49,7 +49,7 @@ fn note(reply: &mut TakeoverReply, key: &SemaphoreKey, client: &ClientId, turn: 
                 None => (counted(held.clone(), Kind::Grant), counted(held, Kind::Lease)),
             };
             let permits = |count: i64| u64::try_from(count).unwrap_or(0);
-            reply.keys.push(TakenOver { key, grants: permits(grants), leases: permits(leases) });
+            reply.keys.push(TakenOverKey { key, grants: permits(grants), leases: permits(leases) });
         }
         _ => {}
     }
