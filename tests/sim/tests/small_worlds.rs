@@ -46,9 +46,9 @@ fn two_processes_with_leases() {
 
 #[test]
 fn one_process_that_draws_again() {
-    let bounds = Bounds { processes: 1, limit: 3, items: 2, syncs: 2, lease: 2, ..SMALL };
+    let bounds = Bounds { processes: 1, limit: 3, items: 2, syncs: 2, deadlines: 0, lease: 2, ..SMALL };
     let all = search(bounds, usize::MAX).expect("no violation");
-    assert!(all.states > 100_000 && all.ends > 1_000, "{all:?}");
+    assert!(all.states > 50_000 && all.ends > 1_000, "{all:?}");
 }
 
 #[test]
