@@ -15,13 +15,16 @@ mod housekeeping;
 pub mod http;
 mod json;
 mod keys;
+mod outbox;
 mod parked;
 mod pending;
 mod refusal;
 mod reply;
 pub mod request;
 mod round;
+mod stirred;
 pub mod store;
+mod waiting;
 
 pub use holder::Holder;
 pub use refusal::Refusal;

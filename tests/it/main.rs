@@ -15,6 +15,7 @@ mod kit;
 mod leased_clients;
 mod leases;
 mod locks;
+mod parking;
 mod policies;
 mod schema;
 mod sizes;

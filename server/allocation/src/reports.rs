@@ -25,8 +25,8 @@ pub(crate) fn apply(draft: &mut Draft, policy: Option<&Policy>, calls: &[Call]) 
                 return Err(Refused::SeenTooFarAhead { max: seen_max });
             }
             draft.semaphore.round = draft.semaphore.round.max(call.seen);
+            touch_client(draft, call);
             if !call.applied {
-                touch_client(draft, call);
                 merged_grants(&call.grants)
                     .into_iter()
                     .for_each(|(id, said)| apply_grant(draft, call, id, said));

@@ -7,6 +7,7 @@ mod apply;
 mod connect;
 mod connections;
 mod error;
+mod hints;
 mod keys;
 mod load;
 mod policies;
