@@ -247,6 +247,21 @@ async fn at_the_end_of_its_wait_a_parked_request_hears_why_it_got_nothing() {
 }
 
 #[tokio::test]
+async fn no_round_starts_within_the_period_for_who_is_parked() {
+    let (db, holder, caller, mut busy) = all_in_use(1).await;
+    let mut message = waits(&Worker::new("waiter"));
+    message["wait_ms"] = json!(3000);
+    let parked = park(&db, &caller, message).await;
+    let mut rare = policy(1);
+    rare["round_period_ms"] = json!(3_600_000);
+    holder.policy("*", rare).await;
+    give_back(&caller, &mut busy).await;
+    let reply = reply(parked).await;
+    assert_eq!((&reply["grants"], &reply["blocked"][0]["reason"]), (&json!([]), &json!("limit")));
+    assert_eq!(caller.usage(KEY).await["grants"], 0);
+}
+
+#[tokio::test]
 async fn without_demand_no_request_is_parked() {
     let (_db, _holder, caller, _busy) = all_in_use(1).await;
     let mut nothing = waits(&Worker::new("content"));
