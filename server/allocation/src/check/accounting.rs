@@ -178,15 +178,16 @@ impl<'a> Reports<'a> {
 /// A new block takes a row that is free, and a free row is known as such.
 pub(super) fn rows_are_not_shared(case: &Case) -> Result<(), Violation> {
     let (old, new) = (&case.before.semaphore, &case.plan.semaphore);
+    let was_listed: BTreeSet<_> = old.free_slots.iter().collect();
+    let listed: BTreeSet<_> = new.free_slots.iter().collect();
     for block in case.made() {
         let slot = block.id.slot;
         let freed = case.before.blocks.contains_key(&slot);
-        let free = freed || old.free_slots.contains(&slot) || (old.next_slot <= slot && slot < old.slot_cap);
-        if !free || new.free_slots.contains(&slot) || slot >= new.next_slot {
+        let free = freed || was_listed.contains(&slot) || (old.next_slot <= slot && slot < old.slot_cap);
+        if !free || listed.contains(&slot) || slot >= new.next_slot {
             return violated("P2", format!("{block:?} shares its row"));
         }
     }
-    let listed: BTreeSet<_> = new.free_slots.iter().collect();
     if listed.len() != new.free_slots.len() {
         return violated("P2", "a row is listed as free twice");
     }

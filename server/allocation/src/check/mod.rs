@@ -11,8 +11,10 @@ mod telling;
 
 use crate::answers::{Outcome, Refused};
 use crate::call::Call;
+use crate::names::ClientId;
 use crate::plan::{Plan, Work};
 use crate::state::{Block, State};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A promise that a plan breaks.
@@ -37,7 +39,7 @@ impl std::error::Error for Violation {}
 /// # Errors
 /// The first promise that the plan breaks.
 pub fn check(work: Work, before: &State, calls: &[Call], plan: &Plan) -> Result<(), Violation> {
-    let case = Case { work, before, calls, plan };
+    let case = Case::new(work, before, calls, plan);
     accounting::counters_follow_blocks(&case)?;
     accounting::marks_only_move_forward(&case)?;
     accounting::what_comes_back_has_a_reason(&case)?;
@@ -63,13 +65,40 @@ struct Case<'a> {
     before: &'a State,
     calls: &'a [Call],
     plan: &'a Plan,
+    /// The blocks that were read or made, as they are after the plan, by owner: a round of many calls looks at each
+    /// block a few times and not once for each call.
+    own: BTreeMap<&'a ClientId, Vec<&'a Block>>,
 }
 
-impl Case<'_> {
+impl<'a> Case<'a> {
+    fn new(work: Work, before: &'a State, calls: &'a [Call], plan: &'a Plan) -> Self {
+        let mut case = Self { work, before, calls, plan, own: BTreeMap::new() };
+        let mut own = BTreeMap::<_, Vec<_>>::new();
+        case.known().for_each(|block| own.entry(&block.client).or_default().push(block));
+        case.own = own;
+        case
+    }
+
+    /// The blocks that were read or made, as they are after the plan.
+    fn known(&self) -> impl Iterator<Item = &'a Block> {
+        let before = self.before.blocks.values();
+        before.filter_map(|block| self.after(block)).chain(self.made())
+    }
+
+    /// Those of them that a client holds.
+    fn own(&self, client: &ClientId) -> impl Iterator<Item = &'a Block> {
+        self.own.get(client).into_iter().flatten().copied()
+    }
+
+    /// Those of them that the caller has not heard of by its `seen`.
+    fn unheard(&self, call: &Call) -> impl Iterator<Item = &'a Block> {
+        self.own(&call.client).filter(|block| block.id.round > call.seen)
+    }
+
     /// Blocks that the plan makes.
-    fn made(&self) -> impl Iterator<Item = &Block> {
-        let known =
-            |block: &Block| self.before.blocks.get(&block.id.slot).is_some_and(|old| old.id == block.id);
+    fn made(&self) -> impl Iterator<Item = &'a Block> {
+        let before = self.before;
+        let known = |block: &Block| before.blocks.get(&block.id.slot).is_some_and(|old| old.id == block.id);
         self.plan.blocks.values().flatten().filter(move |block| !known(block))
     }
 
@@ -98,7 +127,7 @@ impl Case<'_> {
     }
 
     /// What a block is after the plan.
-    fn after(&self, block: &Block) -> Option<&Block> {
+    fn after(&self, block: &Block) -> Option<&'a Block> {
         let now = match self.plan.blocks.get(&block.id.slot) {
             Some(written) => written.as_ref(),
             None => self.before.blocks.get(&block.id.slot),
