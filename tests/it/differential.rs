@@ -153,7 +153,9 @@ impl<'a> World<'a> {
         let latest = self.seen.get(&client).copied().unwrap_or(0);
         let seen = if self.random.random_bool(0.7) { latest } else { 0 };
         let takes_leases = self.random.random_bool(0.8);
-        Heard { client, seen, arrival: Instant::now(), demand, grants, leases, takes_leases, applied: false }
+        // As of a parked request, which takes part again.
+        let applied = work == Work::Round && self.random.random_ratio(1, 5);
+        Heard { client, seen, arrival: Instant::now(), demand, grants, leases, takes_leases, applied }
     }
 
     fn hear(&mut self, heard: &[Heard], outcomes: &[Outcome]) {

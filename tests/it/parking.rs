@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use pgsemaphore_tests::{Caller, Db, Heard, InProcess, Serve, Worker, message, until, verify, within_reason};
+use pgsemaphore_tests::{
+    Caller, Db, Heard, InProcess, Serve, Truth, Worker, message, until, verify, within_reason,
+};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -395,6 +397,50 @@ async fn a_holder_that_stops_refuses_who_is_parked() {
     let refused = heard(parked).await;
     assert_eq!((refused.status, &refused.body["code"]), (503, &json!("shutting_down")));
     assert!(refused.retry_after.is_some());
+}
+
+/// Nobody is forgotten and no permit is given twice, whoever asks where.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_who_park_at_two_holders_are_all_served() {
+    const LIMIT: u64 = 2;
+    const WORKERS: usize = 8;
+    const ITEMS: usize = 5;
+    let (db, holder, caller, mut busy) = all_in_use(LIMIT).await;
+    let other = InProcess::start(db.url()).await;
+    let truth = Truth::default();
+    truth.limit(KEY, None, LIMIT);
+    let mut workers = tokio::task::JoinSet::new();
+    for n in 0..WORKERS {
+        let (callers, truth) = ([holder.caller(), other.caller()], truth.clone());
+        workers.spawn(async move {
+            let mut worker = Worker::new(format!("w{n}"));
+            for item in 0..ITEMS {
+                let [asks, tells] = [&callers[(n + item) % 2], &callers[n % 2]];
+                while worker.permits() == 0 {
+                    worker.hear(&asks.insist(KEY, &waits(&worker)).await);
+                }
+                worker.claim();
+                worker.hear(&tells.insist_sync(KEY, &worker.reports()).await);
+                drop(truth.start(KEY, ""));
+                give_back(tells, &mut worker).await;
+            }
+        });
+    }
+    until("everybody waits", async || {
+        caller.usage(KEY).await["blocked"].as_array().is_some_and(|blocked| blocked.len() == WORKERS)
+    })
+    .await;
+    give_back(&caller, &mut busy).await;
+    within_reason("all are served", async {
+        while let Some(worker) = workers.join_next().await {
+            worker.expect("no panic");
+        }
+    })
+    .await;
+    assert_eq!(truth.violations(), [] as [String; 0]);
+    assert_eq!(truth.started(), (WORKERS * ITEMS) as u64);
+    assert_eq!(caller.usage(KEY).await["grants"], 0);
+    assert_eq!(verify(&db).await, []);
 }
 
 #[tokio::test]
