@@ -1,7 +1,7 @@
 //! Hints to other holders: gathered, and sent after COMMIT on a connection of their own.
 //!
-//! NOTIFY takes a lock of the whole cluster at COMMIT, so no transaction of a key does it, and one statement tells of many
-//! keys. A hint that can't be sent is dropped: whom it concerns looks again within 5 s.
+//! NOTIFY takes a lock of the whole cluster at COMMIT, so no transaction of a key does it, and one statement tells of
+//! many keys. A hint that can't be sent is dropped: whom it concerns looks again within 5 s.
 
 use crate::hints::News;
 use crate::holder::Shared;

@@ -1,7 +1,8 @@
 //! Who waits for a key's next round.
 //!
-//! A request waits from its arrival on, and again, parked, after each round that brought it nothing. Only a new one opens
-//! a round by itself. For those that are parked one is opened when something changed that may help them, and every 5 s.
+//! A request waits from its arrival on, and again, parked, after each round that brought it nothing. Only a new one
+//! opens a round by itself. For those that are parked one is opened when something changed that may help them, and
+//! every 5 s.
 
 use crate::parked::LOOK_EVERY;
 use crate::pending::Pending;

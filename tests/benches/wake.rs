@@ -1,7 +1,7 @@
 //! How soon a permit that comes back is with who waits for it, parked, beside one plain request on an idle key.
 //!
-//! Both under the same policy, by HTTP at a holder of its own process over a durable PostgreSQL, in turns in this run, from
-//! send to reply. Prints both medians and the ratio that counts, and fails if it is above 4.
+//! Both under the same policy, by HTTP at a holder of its own process over a durable PostgreSQL, in turns in this run,
+//! from send to reply. Prints both medians and the ratio that counts, and fails if it is above 4.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Parked requests: who got nothing is kept waiting, hears as soon as there is something, and takes nothing when it left.
+//! Parked requests: who got nothing is kept waiting, hears as soon as there is something, and who left takes nothing.
 
 use std::time::Duration;
 
@@ -117,10 +117,12 @@ async fn a_release_wakes_who_is_parked() {
 
 #[tokio::test]
 async fn what_comes_back_is_not_kept_waiting_for_more_requests() {
-    wakes(1, async |_, caller, busy| {
+    wakes(1, async |db, caller, busy| {
         let mut patient = policy(1);
         patient["round_wait_ms"] = json!(60_000);
+        let before = version(db).await;
         caller.policy("*", &patient).await;
+        until("it is looked whether that helps", async || version(db).await > before).await;
         give_back(caller, busy).await;
     })
     .await;
