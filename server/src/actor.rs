@@ -358,7 +358,7 @@ async fn execute(
     };
     let mut returned = Vec::new();
     let mut too_early = None;
-    let round::Turn { result, now, anchor, timing, next_deadline, stirred } = turn;
+    let round::Turn { result, now, anchor, timing, next_deadline, stirred, audit: _ } = turn;
     match result {
         TurnResult::Outcomes(outcomes) => {
             let said = outcomes.into_iter().map(|outcome| Said { outcome, now, anchor });

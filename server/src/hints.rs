@@ -7,7 +7,7 @@
 //! - `changed HOLDER KEY`: so they may have, and the state of clients that were not answered may differ: blocks that
 //!   were taken from them, or what is contended.
 //!
-//! `HOLDER` is a word that tells the sender its own hints, which it doesn't need; `-` for none. `KEY` is the rest, as it
+//! `HOLDER` is the name of the holder that tells, which doesn't need its own hints; `-` for none. `KEY` is the rest, as it
 //! is. A hint is sent after COMMIT, or in its transaction. Payloads that are none of these are ignored.
 
 use crate::actor::Command;
@@ -109,7 +109,7 @@ fn heed(shared: &Shared, payload: &str) {
         return shared.policies.advance();
     }
     if let Some((news, holder, key)) = News::read(payload)
-        && holder != shared.outbox.holder()
+        && holder != shared.name
     {
         shared.keys.tell(&key, Command::News(news));
     }

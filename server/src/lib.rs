@@ -24,6 +24,7 @@ pub mod request;
 mod round;
 mod stirred;
 pub mod store;
+mod takeover;
 mod waiting;
 
 pub use holder::Holder;

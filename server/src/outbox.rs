@@ -15,25 +15,13 @@ use tokio::sync::Notify;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Keys of which others are to be told.
+#[derive(Default)]
 pub(crate) struct Outbox {
-    holder: String,
     news: Mutex<HashMap<SemaphoreKey, News>>,
     filled: Notify,
 }
 
-impl Default for Outbox {
-    fn default() -> Self {
-        let holder = format!("{:016x}", rand::random::<u64>());
-        Self { holder, news: Mutex::default(), filled: Notify::new() }
-    }
-}
-
 impl Outbox {
-    /// The word that tells this holder's hints from those of others.
-    pub(crate) fn holder(&self) -> &str {
-        &self.holder
-    }
-
     /// Has others told, soon.
     pub(crate) fn put(&self, key: &SemaphoreKey, news: News) {
         let mut waiting = self.news.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,9 +32,10 @@ impl Outbox {
         self.filled.notify_one();
     }
 
-    fn take(&self) -> Vec<String> {
+    /// The payloads that tell what was put, as the holder of this name.
+    fn take(&self, holder: &str) -> Vec<String> {
         let news = std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner));
-        news.into_iter().map(|(key, news)| news.payload(&self.holder, &key)).collect()
+        news.into_iter().map(|(key, news)| news.payload(holder, &key)).collect()
     }
 }
 
@@ -55,7 +44,7 @@ pub(crate) async fn send_hints(shared: Arc<Shared>) {
     let send = async {
         loop {
             shared.outbox.filled.notified().await;
-            if let Err(error) = shared.store.notify(&shared.outbox.take()).await {
+            if let Err(error) = shared.store.notify(&shared.outbox.take(&shared.name)).await {
                 tracing::debug!(%error, "hints could not be sent");
             }
             tokio::time::sleep(PAUSE).await;

@@ -1,7 +1,7 @@
 //! What a transaction changed that somebody may be waiting for, in this holder and in others.
 
 use crate::hints::News;
-use pgsemaphore_allocation::{Call, ClientId, DbTime, Group, GroupUsage, Plan, State};
+use pgsemaphore_allocation::{Call, Client, ClientId, DbTime, Group, GroupUsage, Plan, State};
 use std::collections::BTreeSet;
 
 /// What may be different after a transaction.
@@ -14,7 +14,7 @@ pub(crate) struct Stirred {
     pub(crate) news: Option<News>,
 }
 
-/// Clients whose state may differ.
+/// Clients whose state may differ, or of whom other processes are admitted.
 #[derive(Debug)]
 enum Clients {
     /// Those whose blocks it changed.
@@ -33,8 +33,10 @@ impl Stirred {
     pub(crate) fn by(state: &State, plan: &Plan, calls: &[Call]) -> Self {
         let clients = clients(state, plan);
         let freed = freed(state, plan);
+        let is_answered =
+            |id: &ClientId| calls.iter().any(|call| call.client == *id) && !has_new_speaker(state, plan, id);
         let concerns_others = match &clients {
-            Clients::Some(clients) => clients.iter().any(|id| calls.iter().all(|call| call.client != *id)),
+            Clients::Some(clients) => !clients.iter().all(is_answered),
             Clients::All => true,
         };
         let news = if concerns_others {
@@ -63,9 +65,17 @@ fn clients(state: &State, plan: &Plan) -> Clients {
     {
         return Clients::All;
     }
-    let before = |id| state.clients.get(id).map(|client| client.open_blocks);
-    let changed = plan.clients.iter().filter(|(id, client)| before(*id) != Some(client.open_blocks));
+    let before = |id: &ClientId| state.clients.get(id).map(|client| client.open_blocks);
+    let differs = |id: &ClientId, now: &Client| before(id) != Some(now.open_blocks);
+    let changed =
+        plan.clients.iter().filter(|(id, now)| differs(id, now) || has_new_speaker(state, plan, id));
     Clients::Some(changed.map(|(id, _)| id.clone()).collect())
+}
+
+/// Whether the client's earlier process, which may have calls that are parked, is refused from now on.
+fn has_new_speaker(state: &State, plan: &Plan, id: &ClientId) -> bool {
+    let now = plan.clients.get(id);
+    now.is_some() && state.clients.get(id).map(Client::speaker) != now.map(Client::speaker)
 }
 
 /// Whether usage of grants or of leases fell, of the key or of a group: each of them has a budget.

@@ -101,6 +101,12 @@ pub(super) fn what_comes_back_has_a_reason(case: &Case) -> Result<(), Violation>
     let reports = Reports::of(case);
     for old in case.before.blocks.values() {
         let new = case.after(old);
+        if case.is_written_off(old) {
+            match new {
+                Some(block) => return violated("P4", format!("{block:?} is of nobody and still counts")),
+                None => continue,
+            }
+        }
         let Marks { used, released, stopped } = reports.believed(old);
         let over = match old.kind {
             Kind::Grant => old.deadline <= case.plan.now && case.reclaims(),

@@ -5,16 +5,17 @@
 
 mod accounting;
 mod admission;
+mod fencing;
 mod finding;
 mod leases;
 mod telling;
 
 use crate::answers::{Outcome, Refused};
 use crate::call::Call;
-use crate::names::ClientId;
+use crate::names::{BlockId, ClientId};
 use crate::plan::{Plan, Work};
 use crate::state::{Block, State};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A promise that a plan breaks.
@@ -44,6 +45,8 @@ pub fn check(work: Work, before: &State, calls: &[Call], plan: &Plan) -> Result<
     accounting::marks_only_move_forward(&case)?;
     accounting::what_comes_back_has_a_reason(&case)?;
     accounting::rows_are_not_shared(&case)?;
+    fencing::one_process_speaks(&case)?;
+    fencing::declarations_are_kept(&case)?;
     admission::rounds_rise(&case)?;
     admission::ceilings_hold(&case)?;
     admission::oldest_is_served_first(&case)?;
@@ -68,14 +71,17 @@ struct Case<'a> {
     /// The blocks that were read or made, as they are after the plan, by owner: a round of many calls looks at each
     /// block a few times and not once for each call.
     own: BTreeMap<&'a ClientId, Vec<&'a Block>>,
+    /// Blocks that come back whatever their owner says of them.
+    written_off: BTreeSet<BlockId>,
 }
 
 impl<'a> Case<'a> {
     fn new(work: Work, before: &'a State, calls: &'a [Call], plan: &'a Plan) -> Self {
-        let mut case = Self { work, before, calls, plan, own: BTreeMap::new() };
+        let mut case = Self { work, before, calls, plan, own: BTreeMap::new(), written_off: BTreeSet::new() };
         let mut own = BTreeMap::<_, Vec<_>>::new();
         case.known().for_each(|block| own.entry(&block.client).or_default().push(block));
         case.own = own;
+        case.written_off = fencing::written_off(&case);
         case
     }
 
@@ -119,11 +125,17 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Calls whose reports were applied.
-    fn admitted(&self) -> impl Iterator<Item = &Call> {
+    /// Calls that were heard, so that their reports count.
+    fn admitted(&self) -> impl Iterator<Item = &'a Call> {
+        let heard =
+            |outcome: &Outcome| matches!(outcome, Outcome::Answered(_) | Outcome::Refused(Refused::NoPolicy));
         let told = self.calls.iter().zip(&self.plan.answers);
-        told.filter(|(_, outcome)| !matches!(outcome, Outcome::Refused(Refused::SeenTooFarAhead { .. })))
-            .map(|(call, _)| call)
+        told.filter(move |(_, outcome)| heard(outcome)).map(|(call, _)| call)
+    }
+
+    /// Whether an open block comes back whatever its owner says of it.
+    fn is_written_off(&self, block: &Block) -> bool {
+        self.written_off.contains(&block.id)
     }
 
     /// What a block is after the plan.

@@ -1,7 +1,7 @@
 //! What calls are told is what is written.
 
 use super::accounting::counts;
-use super::{Case, Violation, Work, violated};
+use super::{Case, Violation, Work, fencing, violated};
 use crate::answers::{Answer, Outcome, Verdict, VerdictStatus};
 use crate::blocked::{Lacking, Reason};
 use crate::call::Call;
@@ -114,8 +114,11 @@ pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
         }
     }
     let before = |id| case.before.clients.get(id).map_or(&[][..], |client| &client.blocked);
-    let mut written = case.plan.clients.iter();
-    if let Some((id, _)) = written.find(|(id, new)| !told.contains_key(id) && new.blocked != before(id)) {
+    let mut written = case.plan.clients.iter().filter(|(id, new)| {
+        let dead = new.blocked.is_empty() && fencing::is_fenced_anew(case, id);
+        !told.contains_key(id) && new.blocked != before(id) && !dead
+    });
+    if let Some((id, _)) = written.next() {
         return violated("P6", format!("what blocks {id:?} changes, and it was told nothing"));
     }
     for (client, entries) in told {
@@ -129,7 +132,7 @@ pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
 
 /// Permits that this call's reply delivers, and that were not reported in it.
 fn on_their_way<'a>(case: &Case<'a>, call: &Call) -> BTreeMap<&'a Group, Permits> {
-    let known: BTreeSet<_> = reported(call).filter_map(BlockId::parse).collect();
+    let known: BTreeSet<_> = call.reported().filter_map(BlockId::parse).collect();
     let mut permits = BTreeMap::<_, Permits>::new();
     for block in case.unheard(call).filter(|block| !known.contains(&block.id)) {
         *permits.entry(&block.group).or_default() += match (block.kind, block.status) {
@@ -163,18 +166,13 @@ pub(super) fn every_verdict_is_what_is_written(case: &Case) -> Result<(), Violat
         if told.len() != answer.verdicts.len() {
             return violated("P7", "a block appears twice in one reply");
         }
-        if let Some(id) = reported(call).find(|id| !told.contains(id)) {
+        if let Some(id) = call.reported().find(|id| !told.contains(id)) {
             return violated("P7", format!("no verdict for {id:?}"));
         }
         delivered(case, call, &told)?;
         check_answer(case, call, answer)?;
     }
     Ok(())
-}
-
-fn reported(call: &Call) -> impl Iterator<Item = &str> {
-    let grants = call.grants.iter().map(|report| report.id.as_str());
-    grants.chain(call.leases.iter().map(|report| report.id.as_str()))
 }
 
 fn delivered(case: &Case, call: &Call, told: &BTreeSet<&str>) -> Result<(), Violation> {
@@ -203,7 +201,8 @@ fn is_true(case: &Case, call: &Call, verdict: &Verdict) -> bool {
     match (verdict.status, &verdict.block) {
         (VerdictStatus::Open(status), Some(block)) => after == Some(block) && status == block.status,
         (VerdictStatus::Settled, Some(block)) => {
-            before.is_some() && after.is_none() && own(&block) && counts(block) == 0
+            let back = |old: &Block| counts(block) == 0 || case.is_written_off(old);
+            before.is_some_and(back) && after.is_none() && own(&block)
         }
         (VerdictStatus::NotFound, None) => {
             verdict.kind == Kind::Grant && after.is_none_or(|block| block.kind == Kind::Lease)
