@@ -63,16 +63,22 @@
 
 mod admission;
 mod client;
+mod detached;
 mod driver;
 mod error;
+mod generation;
 mod http;
 pub mod ledger;
+mod permit;
+mod takeover;
 mod transport;
 
-pub use admission::{Group, Permit, Semaphore};
+pub use admission::{Group, Semaphore};
 pub use client::{Builder, QueueClient};
-pub use error::{AcquireError, BuildError, DrainError};
+pub use detached::DetachedPermit;
+pub use error::{AcquireError, BuildError, DrainError, ResumeError, TakeOverError};
 pub use http::HttpTransport;
+pub use permit::Permit;
 pub use queue_wire as wire;
 pub use transport::{CallError, Calling, Endpoint, Transport};
 
