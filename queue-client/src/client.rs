@@ -146,6 +146,12 @@ impl Inner {
         self.semaphores.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Something has changed for all keys.
+    pub(crate) fn wake_all(&self) {
+        let in_use: Vec<Arc<Shared>> = self.semaphores().in_use.values().filter_map(Weak::upgrade).collect();
+        in_use.iter().for_each(|shared| shared.wake.notify_one());
+    }
+
     /// A semaphore that nobody refers to is forgotten; whoever asks for its key again goes on after its calls.
     pub(crate) fn forget(&self, key: &str, last_call: u64) {
         self.last_call.fetch_max(last_call, Ordering::Relaxed);

@@ -215,6 +215,7 @@ impl Driver {
                 if self.shared.client.generation.shut_out(call.generation, generation) =>
             {
                 state.ledger.failed(number, 0);
+                self.shared.client.wake_all();
             }
             CallError::Fenced { generation } => {
                 let reason = AcquireError::Fenced { generation };

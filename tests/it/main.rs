@@ -16,6 +16,7 @@ mod leased_clients;
 mod leases;
 mod locks;
 mod policies;
+mod restarts;
 mod schema;
 mod sizes;
 mod storage;
