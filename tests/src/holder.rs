@@ -31,9 +31,9 @@ impl InProcess {
     /// Starts a holder with at most so many connections to its database.
     pub async fn start_with(url: &str, connections: u32, forget_after: Duration) -> Self {
         let store = Store::connect(url, connections).await.expect("the test database");
-        let holder = Holder::start(store, forget_after);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let holder = Holder::start(store, url.as_str(), forget_after);
         let served = http::serve(listener, holder.clone(), std::future::pending());
         let server = tokio::spawn(async move { served.await.expect("the listener works") });
         Self { holder, url, client: client(), server }

@@ -102,7 +102,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     }
     store.ready().await.map_err(failed)?;
 
-    let holder = Holder::start(store, args.forget_after);
+    let holder = Holder::start(store, format!("http://{address}"), args.forget_after);
     print(&format!("listening on http://{address}\n"))?;
     tracing::info!(%address, %database, "serving");
     let stopping = holder.clone();

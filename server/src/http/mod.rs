@@ -5,6 +5,7 @@
 //! holder can't do now is a 503 with `Retry-After`.
 
 mod body;
+mod clients;
 mod health;
 mod names;
 mod openapi;

@@ -4,8 +4,8 @@ use super::problem::ApiError;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use percent_encoding::percent_decode_str;
-use pgsemaphore_allocation::SemaphoreKey;
-use queue_wire::{GROUP_MAX_BYTES, KEY_MAX_BYTES, check_text};
+use pgsemaphore_allocation::{ClientId, SemaphoreKey};
+use queue_wire::{CLIENT_ID_MAX_BYTES, GROUP_MAX_BYTES, KEY_MAX_BYTES, check_text};
 
 /// A page has this many entries unless the caller says otherwise.
 const PAGE: u16 = 100;
@@ -14,6 +14,12 @@ const PAGE_MAX: u16 = 1_000;
 
 /// The `{key}` of `/v1/semaphores/{key}`.
 pub(super) struct Key(pub(super) SemaphoreKey);
+
+/// The `{client_id}` of `/v1/clients/{client_id}`.
+pub(super) struct Client(pub(super) ClientId);
+
+/// The `{client_id}` of `/v1/semaphores/{key}/clients/{client_id}`.
+pub(super) struct ClientOfKey(pub(super) ClientId);
 
 /// The `{pattern}` of `/v1/policies/{pattern}`: a key, or a key's prefix with a `*` behind it.
 pub(super) struct Pattern(pub(super) String);
@@ -36,6 +42,22 @@ impl<S: Sync> FromRequestParts<S> for Key {
         let key = segment(parts, 3, "key")?;
         check("key", &key, 1, KEY_MAX_BYTES)?;
         Ok(Self(SemaphoreKey::new(key)))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Client {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        client(parts, 3).map(Self)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for ClientOfKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        client(parts, 5).map(Self)
     }
 }
 
@@ -103,6 +125,12 @@ fn value(query: &str, name: &'static str) -> Result<Option<String>, ApiError> {
         found = Some(decode(name, &text.replace('+', " "))?);
     }
     Ok(found)
+}
+
+fn client(parts: &Parts, at: usize) -> Result<ClientId, ApiError> {
+    let client = segment(parts, at, "client_id")?;
+    check("client_id", &client, 1, CLIENT_ID_MAX_BYTES)?;
+    Ok(ClientId::new(client))
 }
 
 fn segment(parts: &Parts, at: usize, name: &'static str) -> Result<String, ApiError> {

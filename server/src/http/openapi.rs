@@ -1,7 +1,7 @@
 //! The interface as an OpenAPI document, made from the handlers and from the codes each of them answers with.
 
 use super::problem::status;
-use super::{health, policies, semaphores};
+use super::{clients, health, policies, semaphores};
 use axum::Json;
 use queue_wire::{Code, Problem};
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ pub fn document() -> utoipa::openapi::OpenApi {
         semaphores::sync,
         semaphores::usage,
         semaphores::list_semaphores,
+        clients::settle_client,
+        clients::take_over,
         policies::list_policies,
         policies::get_policy,
         policies::put_policy,
@@ -93,9 +95,31 @@ fn codes(operation: &str) -> &'static [Code] {
             Code::SemaphoreNotFound,
             Code::RequestTimeout,
             Code::Superseded,
+            Code::ClientFenced,
             Code::BodyTooLarge,
             Code::UnsupportedMediaType,
             Code::TooManyWaiting,
+            Code::Unavailable,
+            Code::ShuttingDown,
+            Code::Internal,
+        ],
+        "settle_client" => &[
+            Code::InvalidJson,
+            Code::InvalidRequest,
+            Code::ClientNotFound,
+            Code::RequestTimeout,
+            Code::BodyTooLarge,
+            Code::UnsupportedMediaType,
+            Code::Unavailable,
+            Code::Internal,
+        ],
+        "take_over" => &[
+            Code::InvalidJson,
+            Code::InvalidRequest,
+            Code::UnsupportedVersion,
+            Code::RequestTimeout,
+            Code::BodyTooLarge,
+            Code::UnsupportedMediaType,
             Code::Unavailable,
             Code::ShuttingDown,
             Code::Internal,
@@ -190,6 +214,6 @@ mod tests {
                 operations += 1;
             }
         }
-        assert_eq!(operations, 13);
+        assert_eq!(operations, 15);
     }
 }

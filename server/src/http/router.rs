@@ -1,7 +1,7 @@
 //! Every route, in one place.
 
 use super::problem::ApiError;
-use super::{health, openapi, policies, request_id, semaphores};
+use super::{clients, health, openapi, policies, request_id, semaphores};
 use crate::holder::Holder;
 use axum::Router;
 use axum::response::IntoResponse;
@@ -14,6 +14,7 @@ pub fn router(holder: Holder) -> Router {
     let key = || get(semaphores::usage);
     let request = || post(semaphores::request);
     let sync = || post(semaphores::sync);
+    let settle = || post(clients::settle_client);
     let policy = || get(policies::get_policy).put(policies::put_policy).delete(policies::delete_policy);
     let group = || put(policies::put_group_limit).delete(policies::delete_group_limit);
     Router::new()
@@ -24,6 +25,12 @@ pub fn router(holder: Holder) -> Router {
         .route("/v1/semaphores/{key}/request", request())
         .route("/v1/semaphores//sync", sync())
         .route("/v1/semaphores/{key}/sync", sync())
+        .route("/v1/semaphores//clients//settle", settle())
+        .route("/v1/semaphores//clients/{client_id}/settle", settle())
+        .route("/v1/semaphores/{key}/clients//settle", settle())
+        .route("/v1/semaphores/{key}/clients/{client_id}/settle", settle())
+        .route("/v1/clients//takeover", post(clients::take_over))
+        .route("/v1/clients/{client_id}/takeover", post(clients::take_over))
         .route("/v1/policies", get(policies::list_policies))
         .route("/v1/policies/", policy())
         .route("/v1/policies/{pattern}", policy())

@@ -1,0 +1,60 @@
+//! A client's new process, on every key where the client holds something: a sync that says nothing on each of them.
+
+use crate::clock;
+use crate::round::{self, Heard, Turn, TurnResult};
+use crate::store::{Store, StoreError};
+use pgsemaphore_allocation::{Block, ClientId, Incarnation, Kind, Outcome, Refused, SemaphoreKey, Work};
+use queue_wire::{FencedKey, TakenOver, TakenOverKey, Takeover, VERSION};
+use std::time::Duration;
+
+/// Takes over key after key, each in a transaction of its own.
+pub(crate) async fn on_all_keys(
+    store: &Store,
+    client: ClientId,
+    takeover: Takeover,
+) -> Result<TakenOver, StoreError> {
+    let Takeover { generation, process, resume, .. } = takeover;
+    let heard = Heard {
+        client,
+        from: Incarnation { generation, process: Some(process), resumes: resume },
+        seen: 0,
+        all: false,
+        arrival: clock::now(),
+        demand: Vec::new(),
+        grants: Vec::new(),
+        leases: Vec::new(),
+        takes_leases: false,
+        applied: false,
+    };
+    let mut reply = TakenOver { v: VERSION, ..TakenOver::default() };
+    for key in store.keys_of_client(&heard.client).await? {
+        let calls = std::slice::from_ref(&heard);
+        let turn = round::transact(store, &key, Work::Sync, Duration::ZERO, calls).await?;
+        note(&mut reply, &key, &heard.client, &turn);
+    }
+    Ok(reply)
+}
+
+fn note(reply: &mut TakenOver, key: &SemaphoreKey, client: &ClientId, turn: &Turn) {
+    let TurnResult::Outcomes(outcomes) = &turn.result else { return };
+    let key = key.to_string();
+    match outcomes.first() {
+        Some(Outcome::Refused(Refused::Fenced { generation })) => {
+            reply.fenced.push(FencedKey { key, generation: *generation });
+        }
+        Some(Outcome::Answered(answer)) => {
+            let held = answer.verdicts.iter().filter_map(|verdict| verdict.block.as_ref());
+            let (grants, leases) = match turn.audit.iter().find(|entry| entry.client == *client) {
+                Some(declared) => (declared.grants, declared.leases),
+                None => (counted(held.clone(), Kind::Grant), counted(held, Kind::Lease)),
+            };
+            let permits = |count: i64| u64::try_from(count).unwrap_or(0);
+            reply.keys.push(TakenOverKey { key, grants: permits(grants), leases: permits(leases) });
+        }
+        _ => {}
+    }
+}
+
+fn counted<'a>(blocks: impl Iterator<Item = &'a Block>, kind: Kind) -> i64 {
+    blocks.filter(|block| block.kind == kind).map(Block::counted).sum()
+}
