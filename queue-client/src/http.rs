@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use queue_wire::{Code, Message, Problem, Reply};
+use queue_wire::{Code, Message, Problem, TakenOver, Takeover};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::error::BuildError;
 use crate::transport::{CallError, Calling, Endpoint, Transport};
@@ -21,6 +23,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
 /// A round waits up to 60 s, and a busy holder somewhat longer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
+/// One transaction after the other for each key.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(120);
+/// A connection that says nothing is asked whether it lives, so that a parked call notices a network that went away.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_RETRIES: u32 = 3;
 /// All that RFC 3986 doesn't call unreserved, `/` included: a key is one path segment.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -57,44 +65,41 @@ impl HttpTransport {
             .tls_backend_preconfigured(tls(holders.iter().any(|url| url.starts_with("https:")))?)
             .default_headers(headers)
             .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_keepalive(KEEPALIVE)
+            .tcp_keepalive_interval(KEEPALIVE_INTERVAL)
+            .tcp_keepalive_retries(KEEPALIVE_RETRIES)
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(BuildError::Http)?;
         Ok(Self { http, holders, first: AtomicUsize::new(0) })
     }
 
-    async fn send(
+    /// `path` is what follows the holder's URL.
+    async fn send<B: Serialize, A: DeserializeOwned>(
         &self,
         holder: &str,
-        key: &str,
-        endpoint: Endpoint,
-        message: &Message,
-    ) -> Result<Reply, CallError> {
-        let timeout = match endpoint {
-            Endpoint::Request => REQUEST_TIMEOUT,
-            Endpoint::Sync => SYNC_TIMEOUT,
-        };
-        // A parked call takes as long as it asks for, and then as long as any.
-        let timeout = timeout + Duration::from_millis(message.wait_ms);
-        let url = format!("{holder}/v1/semaphores/{}/{endpoint}", utf8_percent_encode(key, RESERVED));
-        let response =
-            self.http.post(url).timeout(timeout).json(message).send().await.map_err(unreachable)?;
+        path: &str,
+        timeout: Duration,
+        body: &B,
+    ) -> Result<A, CallError> {
+        let post = self.http.post(format!("{holder}{path}")).timeout(timeout).json(body);
+        let response = post.send().await.map_err(unreachable)?;
         if response.status() != StatusCode::OK {
             return Err(refusal(response).await);
         }
         response.json().await.map_err(unreachable)
     }
 
-    async fn send_to_any(
+    async fn send_to_any<B: Serialize, A: DeserializeOwned>(
         &self,
-        key: &str,
-        endpoint: Endpoint,
-        message: &Message,
-    ) -> Result<Reply, CallError> {
+        path: String,
+        timeout: Duration,
+        body: &B,
+    ) -> Result<A, CallError> {
         let mut left = self.holders.len();
         loop {
             let at = self.first.load(Ordering::Relaxed);
-            let result = self.send(&self.holders[at], key, endpoint, message).await;
+            let result = self.send(&self.holders[at], &path, timeout, body).await;
             left -= 1;
             let Err(error) = result else { return result };
             let elsewhere = match &error {
@@ -114,7 +119,19 @@ impl HttpTransport {
 
 impl Transport for HttpTransport {
     fn call<'a>(&'a self, key: &'a str, endpoint: Endpoint, message: &'a Message) -> Calling<'a> {
-        Box::pin(self.send_to_any(key, endpoint, message))
+        let timeout = match endpoint {
+            Endpoint::Request => REQUEST_TIMEOUT,
+            Endpoint::Sync => SYNC_TIMEOUT,
+        };
+        // A parked call takes as long as it asks for, and then as long as any.
+        let timeout = timeout + Duration::from_millis(message.wait_ms);
+        let path = format!("/v1/semaphores/{}/{endpoint}", utf8_percent_encode(key, RESERVED));
+        Box::pin(self.send_to_any(path, timeout, message))
+    }
+
+    fn take_over<'a>(&'a self, client_id: &'a str, takeover: &'a Takeover) -> Calling<'a, TakenOver> {
+        let path = format!("/v1/clients/{}/takeover", utf8_percent_encode(client_id, RESERVED));
+        Box::pin(self.send_to_any(path, TAKEOVER_TIMEOUT, takeover))
     }
 }
 
