@@ -18,6 +18,7 @@ mod locks;
 mod lost_clients;
 mod parking;
 mod policies;
+mod resolvers;
 mod restarts;
 mod schema;
 mod silence;
