@@ -22,6 +22,7 @@ mod schema;
 mod silence;
 mod sizes;
 mod storage;
+mod successors;
 mod sweep;
 mod takeover;
 mod worlds;
