@@ -15,14 +15,17 @@ mod housekeeping;
 pub mod http;
 mod json;
 mod keys;
+mod outbox;
 mod parked;
 mod pending;
 mod refusal;
 mod reply;
 pub mod request;
 mod round;
+mod stirred;
 pub mod store;
 mod takeover;
+mod waiting;
 
 pub use holder::Holder;
 pub use refusal::Refusal;

@@ -1,15 +1,18 @@
 //! A client's new process, on every key where the client holds something: a sync that says nothing on each of them.
 
+use crate::actor::Command;
 use crate::clock;
+use crate::hints::News;
+use crate::holder::Shared;
 use crate::round::{self, Heard, Turn, TurnResult};
-use crate::store::{Store, StoreError};
+use crate::store::StoreError;
 use pgsemaphore_allocation::{Block, ClientId, Incarnation, Kind, Outcome, Refused, SemaphoreKey, Work};
 use queue_wire::{FencedKey, TakenOver, TakenOverKey, Takeover, VERSION};
 use std::time::Duration;
 
-/// Takes over key after key, each in a transaction of its own.
+/// Takes over key after key, each in a transaction of its own, and has those look again who are parked.
 pub(crate) async fn on_all_keys(
-    store: &Store,
+    shared: &Shared,
     client: ClientId,
     takeover: Takeover,
 ) -> Result<TakenOver, StoreError> {
@@ -27,9 +30,13 @@ pub(crate) async fn on_all_keys(
         applied: false,
     };
     let mut reply = TakenOver { v: VERSION, ..TakenOver::default() };
-    for key in store.keys_of_client(&heard.client).await? {
+    for key in shared.store.keys_of_client(&heard.client).await? {
         let calls = std::slice::from_ref(&heard);
-        let turn = round::transact(store, &key, Work::Sync, Duration::ZERO, calls).await?;
+        let turn = round::transact(&shared.store, &key, Work::Sync, Duration::ZERO, calls).await?;
+        shared.keys.tell(&key, Command::News(News::Changed));
+        if let Some(news) = turn.stirred.news {
+            shared.outbox.put(&key, news);
+        }
         note(&mut reply, &key, &heard.client, &turn);
     }
     Ok(reply)

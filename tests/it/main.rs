@@ -16,6 +16,7 @@ mod leased_clients;
 mod leases;
 mod locks;
 mod lost_clients;
+mod parking;
 mod policies;
 mod restarts;
 mod schema;
