@@ -24,6 +24,7 @@ mod schema;
 mod silence;
 mod sizes;
 mod storage;
+mod successors;
 mod sweep;
 mod takeover;
 mod worlds;
