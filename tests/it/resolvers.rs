@@ -34,9 +34,7 @@ fn policy(fields: Value) -> Value {
 
 async fn asks(holder: &InProcess, key: &str, client: &str, group: &str) -> Value {
     let demand = json!([{"group": group, "count": 1}]);
-    let (status, reply) = holder.request(key, message(client, json!({"demand": demand, "leases": []}))).await;
-    assert_eq!(status, 200, "{key}: {reply}");
-    reply
+    holder.caller().insist(key, &message(client, json!({"demand": demand, "leases": []}))).await
 }
 
 fn reason(reply: &Value) -> &str {
