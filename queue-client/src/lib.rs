@@ -63,6 +63,7 @@
 
 mod admission;
 mod client;
+mod credentials;
 mod driver;
 mod error;
 mod http;
@@ -71,6 +72,7 @@ mod transport;
 
 pub use admission::{Group, Permit, Semaphore};
 pub use client::{Builder, QueueClient};
+pub use credentials::Credentials;
 pub use error::{AcquireError, BuildError, DrainError};
 pub use http::HttpTransport;
 pub use queue_wire as wire;

@@ -1,5 +1,6 @@
 //! End-to-end tests, against real PostgreSQL clusters and the real binary.
 
+mod access;
 mod command_line;
 mod commits;
 mod crashes;
@@ -14,10 +15,13 @@ mod input;
 mod kit;
 mod leased_clients;
 mod leases;
+mod limits;
 mod locks;
 mod policies;
 mod schema;
+mod secrets;
 mod sizes;
 mod storage;
 mod sweep;
+mod tls;
 mod worlds;
