@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use pgsemaphore_allocation::SemaphoreKey;
-use pgsemaphore_tests::{Api, Caller, Db, InProcess, Process, Serve, client, message, until, within_reason};
+use pgsemaphore_tests::{
+    Api, Caller, Db, InProcess, Mode, Process, Proxy, Serve, client, message, until, within_reason,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -106,6 +108,27 @@ async fn a_sender_that_is_slow_but_moves_is_heard() {
 }
 
 #[tokio::test]
+async fn a_connection_whose_other_side_is_gone_ends_although_a_call_is_under_way() {
+    let db = Db::new().await;
+    let holder = InProcess::start(db.url()).await;
+    holder.policy("*", policy()).await;
+    let proxy = Proxy::before(holder.url()).await;
+    let _http_is_set_up = client();
+    let http = reqwest::Client::builder().http2_prior_knowledge().build().expect("an HTTP client");
+    let parked = message("w", json!({"seen": 1, "wait_ms": 60_000}));
+    let url = proxy.through(&format!("{}/v1/semaphores/k/sync", holder.url()));
+    let call = tokio::spawn(http.post(url).json(&parked).send());
+    until("the call is under way", async || {
+        let query = sqlx::query_scalar("SELECT count(*) FROM pgsemaphore.usage WHERE key = 'k'");
+        query.fetch_one(db.pool()).await.unwrap_or(0) == 1_i64
+    })
+    .await;
+    proxy.set(Mode::Drop);
+    until("the holder ends the connection", async || proxy.open() == 0).await;
+    call.abort();
+}
+
+#[tokio::test]
 async fn further_connections_wait_until_one_ends() {
     let db = Db::new().await;
     let holder = Serve::start_with(db.url(), &["--connections", "3"]).await;
@@ -167,11 +190,11 @@ async fn three_hundred_slow_connections_take_little_memory_and_hold_nobody_up() 
     drop((slow_heads, slow_bodies));
 }
 
-/// Keys come and go: what a holder keeps of one is gone when nobody uses it any more.
+/// 2,000 keys, or as many as are asked for: what a holder keeps of one is gone when nobody uses it any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_thousand_keys_take_little_memory() {
-    const KEYS: usize = 20_000;
+async fn many_keys_take_little_memory() {
     const AT_ONCE: usize = 50;
+    let keys = std::env::var("KEYS").ok().and_then(|keys| keys.parse().ok()).unwrap_or(2_000);
     let db = Db::new().await;
     let holder = Serve::start(db.url()).await;
     let http = client();
@@ -180,7 +203,7 @@ async fn twenty_thousand_keys_take_little_memory() {
     let callers = (0..AT_ONCE).map(|first| {
         let (http, url) = (http.clone(), holder.url().to_owned());
         tokio::spawn(async move {
-            for key in (first..KEYS).step_by(AT_ONCE) {
+            for key in (first..keys).step_by(AT_ONCE) {
                 let message = message("w", json!({}));
                 let call = http.post(format!("{url}/v1/semaphores/k{key}/sync")).json(&message).send().await;
                 assert_eq!(call.expect("an answer").status(), 200);

@@ -44,7 +44,7 @@ pub(super) struct DatabaseArgs {
     ///
     /// A password may be in the URL, percent-encoded; then prefer the environment, because other users of this machine
     /// can read arguments.
-    #[arg(long, value_name = "URL", hide_env_values = true)]
+    #[arg(long, value_name = "URL")]
     pub(super) database_url: Option<String>,
 
     /// A file with the password of the database, in place of the URL's [else: PGSEMAPHORE_DATABASE_PASSWORD]
