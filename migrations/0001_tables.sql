@@ -56,6 +56,9 @@ CREATE TABLE pgsemaphore_data.semaphores (
     leases_due timestamptz,
     leases_judged_by bigint NOT NULL DEFAULT 0,
     contended_until timestamptz,
+    settle_after_ms bigint,
+    settle_after_since timestamptz,
+    silence_due timestamptz,
     next_deadline timestamptz,
     batch_ns integer[] NOT NULL DEFAULT '{}',
     batch_deadlines timestamptz[] NOT NULL DEFAULT '{}',
@@ -81,7 +84,10 @@ COMMENT ON COLUMN pgsemaphore_data.semaphores.live_leases IS 'How many leases ar
 COMMENT ON COLUMN pgsemaphore_data.semaphores.leases_due IS 'No active lease is unreported for its ttl before this.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.leases_judged_by IS 'Stamp of the policy by which all leases were last judged.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.contended_until IS 'Until when a client''s demand counts as blocked by the limit.';
-COMMENT ON COLUMN pgsemaphore_data.semaphores.next_deadline IS 'Earliest claim deadline of a grant with unclaimed permits.';
+COMMENT ON COLUMN pgsemaphore_data.semaphores.settle_after_ms IS 'Silent clients are settled after this, as the policy said when the row was last written.';
+COMMENT ON COLUMN pgsemaphore_data.semaphores.settle_after_since IS 'Since when it says so.';
+COMMENT ON COLUMN pgsemaphore_data.semaphores.silence_due IS 'No client is silent for that long before this.';
+COMMENT ON COLUMN pgsemaphore_data.semaphores.next_deadline IS 'Earliest claim deadline of a grant with unclaimed permits, or when a client may be silent for too long.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.batch_ns IS 'Live rows n of table pending, one a batch of grants with unclaimed permits.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.batch_deadlines IS 'Earliest claim deadline in each batch of batch_ns.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.batch_open IS 'Grants with unclaimed permits in each batch of batch_ns.';
@@ -151,6 +157,11 @@ CREATE TABLE pgsemaphore_data.clients (
     key text COLLATE "C" NOT NULL,
     client_id text COLLATE "C" NOT NULL,
     last_seen timestamptz NOT NULL DEFAULT now(),
+    generation bigint,
+    process text COLLATE "C",
+    resumes boolean NOT NULL DEFAULT false,
+    lowest_generation bigint NOT NULL DEFAULT 0,
+    fenced_at timestamptz,
     last_block bigint NOT NULL DEFAULT 0,
     blocked jsonb NOT NULL DEFAULT '[]',
     blocked_at timestamptz,
@@ -159,11 +170,50 @@ CREATE TABLE pgsemaphore_data.clients (
     PRIMARY KEY (key, client_id)
 ) WITH (fillfactor = 20);
 COMMENT ON TABLE pgsemaphore_data.clients IS 'Clients heard of on a key.';
-COMMENT ON COLUMN pgsemaphore_data.clients.last_seen IS 'Last committed message, written when it is older than 20 s.';
+-- A client's name never changes, so this index ends no HOT update.
+CREATE INDEX clients_by_id ON pgsemaphore_data.clients (client_id);
+COMMENT ON INDEX pgsemaphore_data.clients_by_id IS 'On which keys a client was heard, for takeovers of all of them.';
+COMMENT ON COLUMN pgsemaphore_data.clients.last_seen IS 'Last committed message, written when it is older than 20 s, or than a tenth of what makes a silent client count as dead.';
+COMMENT ON COLUMN pgsemaphore_data.clients.generation IS 'Highest generation heard; NULL before the first message.';
+COMMENT ON COLUMN pgsemaphore_data.clients.process IS 'The process first heard under that generation: the only one admitted.';
+COMMENT ON COLUMN pgsemaphore_data.clients.resumes IS 'That process took over what earlier generations held.';
+COMMENT ON COLUMN pgsemaphore_data.clients.lowest_generation IS 'Lower generations were declared dead and are refused.';
+COMMENT ON COLUMN pgsemaphore_data.clients.fenced_at IS 'When a process of the client was last declared dead; the row is kept for 30 days after that.';
 COMMENT ON COLUMN pgsemaphore_data.clients.last_block IS 'Round that made the client''s latest block.';
 COMMENT ON COLUMN pgsemaphore_data.clients.blocked IS 'Demand that stays queued, each {group, count, reason, since}, since in microseconds since 1970.';
 COMMENT ON COLUMN pgsemaphore_data.clients.lease_slots IS 'Slots of the client''s open leases.';
 COMMENT ON COLUMN pgsemaphore_data.clients.open_blocks IS 'Sum of the fingerprints of the client''s open blocks, each of id and status.';
 COMMENT ON COLUMN pgsemaphore_data.clients.blocked_at IS 'Round that wrote blocked; entries count for 75 s.';
+
+CREATE TABLE pgsemaphore_data.audit (
+    key text COLLATE "C" NOT NULL,
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    at timestamptz NOT NULL,
+    client_id text COLLATE "C",
+    action text NOT NULL,
+    actor text NOT NULL,
+    generation bigint,
+    grants bigint NOT NULL DEFAULT 0,
+    leases bigint NOT NULL DEFAULT 0,
+    detail text,
+    PRIMARY KEY (key, id),
+    CONSTRAINT audit_action_is_known CHECK (action IN ('settle', 'settle_silent', 'takeover', 'unknown_to_client', 'policy'))
+);
+COMMENT ON TABLE pgsemaphore_data.audit IS 'Declarations: permits that came back without a report of their owner, and changes of policies (key is the pattern then).';
+
+CREATE TABLE pgsemaphore_data.holders (
+    holder text COLLATE "C" PRIMARY KEY,
+    url text NOT NULL,
+    started_at timestamptz NOT NULL,
+    last_heartbeat timestamptz NOT NULL
+) WITH (fillfactor = 20);
+COMMENT ON TABLE pgsemaphore_data.holders IS 'Holders that run, one row each, written with every heartbeat.';
+
+CREATE TABLE pgsemaphore_data.serving (
+    one boolean PRIMARY KEY DEFAULT true,
+    since timestamptz NOT NULL,
+    CONSTRAINT serving_is_one_row CHECK (one)
+);
+COMMENT ON TABLE pgsemaphore_data.serving IS 'Since when clients could be heard without a break: rewritten by a holder that finds no live one, or that was cut off itself.';
 
 REVOKE ALL ON ALL TABLES IN SCHEMA pgsemaphore_data FROM PUBLIC;

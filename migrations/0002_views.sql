@@ -132,17 +132,18 @@ CREATE VIEW pgsemaphore.client_usage AS
 SELECT
     u.key,
     u.client_id,
-    0::bigint AS generation,
+    coalesce(max(u.generation), 0) AS generation,
     sum(u.grants)::bigint AS grants,
     sum(u.leases)::bigint AS leases,
     max(u.last_seen) AS last_seen,
     max(u.last_seen) < now() - interval '10 minutes' AND sum(u.grants + u.leases) > 0 AS unheard
 FROM (
-    SELECT c.key, c.client_id, 0 AS grants, 0 AS leases, c.last_seen FROM pgsemaphore_data.clients AS c
+    SELECT c.key, c.client_id, c.generation, 0 AS grants, 0 AS leases, c.last_seen FROM pgsemaphore_data.clients AS c
     UNION ALL
     SELECT
         s.key,
         s.client_id,
+        NULL,
         CASE WHEN s.kind = 'grant' THEN s.counted ELSE 0 END,
         CASE WHEN s.kind = 'lease' THEN s.counted ELSE 0 END,
         NULL
@@ -199,6 +200,39 @@ COMMENT ON COLUMN pgsemaphore.leases.footprint IS 'What counts against the budge
 COMMENT ON COLUMN pgsemaphore.leases.status IS 'active, or retired: nothing more may be drawn from it.';
 COMMENT ON COLUMN pgsemaphore.leases.stopped IS 'Its client said that it draws nothing more.';
 COMMENT ON COLUMN pgsemaphore.leases.ttl_ms IS 'It is retired when nobody reports it for this long.';
+
+CREATE FUNCTION pgsemaphore_data.is_alive(last_heartbeat timestamptz, OUT alive boolean)
+LANGUAGE sql VOLATILE PARALLEL SAFE
+SET search_path = pg_catalog
+AS $$ SELECT last_heartbeat > clock_timestamp() - interval '3 seconds' $$;
+COMMENT ON FUNCTION pgsemaphore_data.is_alive IS 'Whether a holder with that last heartbeat runs: one a second is due, three may be missed.';
+
+CREATE FUNCTION pgsemaphore_data.serving_since(OUT since timestamptz)
+LANGUAGE sql VOLATILE PARALLEL SAFE
+SET search_path = pg_catalog
+AS $$
+    SELECT greatest(s.since, pg_postmaster_start_time())
+    FROM pgsemaphore_data.serving AS s
+    WHERE EXISTS (SELECT FROM pgsemaphore_data.holders AS h WHERE pgsemaphore_data.is_alive(h.last_heartbeat))
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.serving_since IS 'Since when clients can be heard without a break; NULL if no holder runs.';
+
+CREATE VIEW pgsemaphore.holders AS
+SELECT h.holder, h.url, h.started_at, h.last_heartbeat, pgsemaphore_data.is_alive(h.last_heartbeat) AS live
+FROM pgsemaphore_data.holders AS h;
+COMMENT ON VIEW pgsemaphore.holders IS 'Holders that run, or ended without saying so.';
+COMMENT ON COLUMN pgsemaphore.holders.live IS 'It missed fewer than three heartbeats.';
+
+CREATE VIEW pgsemaphore.audit AS
+SELECT a.at, a.key, a.client_id, a.action, a.actor, a.generation, a.grants, a.leases, a.detail
+FROM pgsemaphore_data.audit AS a;
+COMMENT ON VIEW pgsemaphore.audit IS 'Permits that came back, or changed hands, by a declaration and not by their owner''s reports; and changes of policies.';
+COMMENT ON COLUMN pgsemaphore.audit.key IS 'The semaphore; of a change of a policy its pattern.';
+COMMENT ON COLUMN pgsemaphore.audit.action IS 'settle (an operator), settle_silent (the policy), takeover (a successor), unknown_to_client (it says that it does not hold them), policy.';
+COMMENT ON COLUMN pgsemaphore.audit.actor IS 'Who said so.';
+COMMENT ON COLUMN pgsemaphore.audit.generation IS 'The lowest generation of the client admitted from then on.';
+COMMENT ON COLUMN pgsemaphore.audit.grants IS 'Permits of grants that came back, or went on with a successor.';
+COMMENT ON COLUMN pgsemaphore.audit.leases IS 'The same of leases.';
 
 CREATE VIEW pgsemaphore.policies AS
 SELECT

@@ -332,6 +332,9 @@ AS $$
     ON CONFLICT ON CONSTRAINT group_limits_pkey DO UPDATE SET permit_limit = EXCLUDED.permit_limit
     WHERE g.permit_limit <> EXCLUDED.permit_limit;
 
+    INSERT INTO pgsemaphore_data.audit (key, at, action, actor, detail)
+    VALUES (write_policy.pattern, clock_timestamp(), 'policy', write_policy.actor, write_policy.policy::text);
+
     SELECT pg_notify('pgsemaphore', 'policies');
 $$;
 COMMENT ON FUNCTION pgsemaphore_data.write_policy IS 'Stores a policy that was checked, and tells the holders at commit.';
@@ -395,17 +398,157 @@ END
 $$;
 COMMENT ON FUNCTION pgsemaphore.set_group_limit IS 'Sets the ceiling of a group in a policy that exists; NULL removes it.';
 
-CREATE FUNCTION pgsemaphore.delete_policy(pattern text, OUT deleted boolean)
+CREATE FUNCTION pgsemaphore.delete_policy(pattern text, actor text DEFAULT session_user, OUT deleted boolean)
 LANGUAGE plpgsql
 SET search_path = pg_catalog
 AS $$
 BEGIN
     DELETE FROM pgsemaphore_data.policies AS p WHERE p.pattern = delete_policy.pattern COLLATE "C";
     deleted := FOUND;
+    IF deleted THEN
+        INSERT INTO pgsemaphore_data.audit (key, at, action, actor, detail)
+        VALUES (delete_policy.pattern, clock_timestamp(), 'policy', coalesce(delete_policy.actor, session_user::text), 'deleted');
+    END IF;
     PERFORM pg_notify('pgsemaphore', 'policies');
 END
 $$;
 COMMENT ON FUNCTION pgsemaphore.delete_policy IS 'Deletes a policy and its group limits; says whether there was one. Blocks that exist go on.';
+
+CREATE FUNCTION pgsemaphore_data.settle(
+    of_key text, of_client text, reason text, actor text, OUT generation bigint, OUT grants bigint, OUT leases bigint
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    held pgsemaphore_data.semaphores;
+    who pgsemaphore_data.clients;
+    gone record;
+    settled_at timestamptz;
+BEGIN
+    -- The fence moves: a round that read before this repeats.
+    UPDATE pgsemaphore_data.semaphores AS s SET version = s.version + 1, writer = 0
+    WHERE s.key = of_key COLLATE "C" RETURNING * INTO held;
+    settled_at := clock_timestamp();
+    SELECT * INTO who FROM pgsemaphore_data.clients AS c
+    WHERE c.key = of_key COLLATE "C" AND c.client_id = of_client COLLATE "C" AND c.generation IS NOT NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'client % was never heard of on key %', of_client, of_key USING ERRCODE = 'no_data_found';
+    END IF;
+    SELECT
+        coalesce(sum(b.counted) FILTER (WHERE b.kind = 'grant'), 0) AS grants,
+        coalesce(sum(b.counted) FILTER (WHERE b.kind = 'lease'), 0) AS leases,
+        count(*) FILTER (WHERE b.kind = 'lease' AND b.status = 'active') AS live_leases,
+        count(*)::integer AS slots
+    INTO gone
+    FROM pgsemaphore_data.slots AS b
+    WHERE b.key = held.key AND b.client_id = who.client_id AND b.kind IS NOT NULL;
+    generation := greatest(who.lowest_generation, who.generation + 1);
+    grants := gone.grants;
+    leases := gone.leases;
+    IF generation = who.lowest_generation AND gone.slots = 0 THEN
+        RETURN;
+    END IF;
+
+    UPDATE pgsemaphore_data.clients AS c
+    SET lowest_generation = settle.generation, fenced_at = settled_at, blocked = '[]', blocked_at = NULL,
+        lease_slots = '{}', open_blocks = 0
+    WHERE c.key = who.key AND c.client_id = who.client_id;
+    UPDATE pgsemaphore_data.group_usage AS g
+    SET grants = g.grants - b.grants, leases = g.leases - b.leases, live_leases = g.live_leases - b.live_leases
+    FROM (
+        SELECT
+            s.grp,
+            coalesce(sum(s.counted) FILTER (WHERE s.kind = 'grant'), 0) AS grants,
+            coalesce(sum(s.counted) FILTER (WHERE s.kind = 'lease'), 0) AS leases,
+            count(*) FILTER (WHERE s.kind = 'lease' AND s.status = 'active') AS live_leases
+        FROM pgsemaphore_data.slots AS s
+        WHERE s.key = held.key AND s.client_id = who.client_id AND s.kind IS NOT NULL
+        GROUP BY s.grp
+    ) AS b
+    WHERE g.key = held.key AND g.grp = b.grp;
+    WITH batch AS (
+        SELECT b.n, b.deadline, b.open - coalesce(left_it.grants, 0) AS open, b.place
+        FROM unnest(held.batch_ns, held.batch_deadlines, held.batch_open) WITH ORDINALITY AS b(n, deadline, open, place)
+        LEFT JOIN (
+            SELECT s.batch, count(*)::integer AS grants
+            FROM pgsemaphore_data.slots AS s
+            WHERE s.key = held.key AND s.client_id = who.client_id AND s.kind IS NOT NULL AND s.batch IS NOT NULL
+            GROUP BY s.batch
+        ) AS left_it ON left_it.batch = b.n
+    ),
+    batches AS (
+        SELECT
+            coalesce(array_agg(b.n ORDER BY b.place), '{}') AS ns,
+            coalesce(array_agg(b.deadline ORDER BY b.place), '{}') AS deadlines,
+            coalesce(array_agg(b.open ORDER BY b.place), '{}') AS open,
+            min(b.deadline) AS next
+        FROM batch AS b
+        WHERE b.open > 0
+    )
+    UPDATE pgsemaphore_data.semaphores AS s
+    SET grants = s.grants - settle.grants,
+        leases = s.leases - settle.leases,
+        live_leases = s.live_leases - gone.live_leases,
+        unlisted_slots = s.unlisted_slots + gone.slots,
+        batch_ns = b.ns,
+        batch_deadlines = b.deadlines,
+        batch_open = b.open,
+        next_deadline = least(b.next, s.silence_due),
+        last_message_at = settled_at
+    FROM batches AS b
+    WHERE s.key = held.key;
+    UPDATE pgsemaphore_data.slots AS b
+    SET kind = NULL, client_id = '', grp = '', permits = 0, used = 0, released = 0, status = 'active', deadline = NULL,
+        batch = NULL, created_at = NULL, stopped = false, ttl_ms = 0, reported_at = NULL, round = 0
+    WHERE b.key = held.key AND b.client_id = who.client_id AND b.kind IS NOT NULL;
+    PERFORM pgsemaphore_data.mark_contended(held.key);
+
+    INSERT INTO pgsemaphore_data.audit (key, at, client_id, action, actor, generation, grants, leases, detail)
+    VALUES (who.key, settled_at, who.client_id, 'settle', settle.actor, settle.generation, settle.grants, settle.leases, reason);
+    PERFORM pg_notify('pgsemaphore', '- ' || who.key);
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.settle IS 'Declares a client dead on a key: what it holds comes back, and its processes are refused.';
+
+CREATE FUNCTION pgsemaphore_data.mark_contended(of_key text)
+RETURNS void
+LANGUAGE sql
+SET search_path = pg_catalog
+AS $$
+    UPDATE pgsemaphore_data.semaphores AS s
+    SET contended_until = (
+        SELECT max(c.blocked_at) + interval '75 seconds'
+        FROM pgsemaphore_data.clients AS c
+        CROSS JOIN LATERAL jsonb_to_recordset(c.blocked) AS b(reason text)
+        WHERE c.key = s.key AND b.reason = 'limit'
+    )
+    WHERE s.key = of_key COLLATE "C" AND s.contended_until IS NOT NULL;
+
+    UPDATE pgsemaphore_data.group_usage AS g
+    SET contended_until = (
+        SELECT max(c.blocked_at) + interval '75 seconds'
+        FROM pgsemaphore_data.clients AS c
+        CROSS JOIN LATERAL jsonb_to_recordset(c.blocked) AS b("group" text, reason text)
+        WHERE c.key = g.key AND b."group" = g.grp AND b.reason = 'group_limit'
+    )
+    WHERE g.key = of_key COLLATE "C" AND g.contended_until IS NOT NULL;
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.mark_contended IS 'Until when a key and its groups count as contended, by the demand that is blocked now.';
+
+CREATE FUNCTION pgsemaphore.settle_client(
+    key text, client_id text, reason text DEFAULT NULL, actor text DEFAULT session_user
+)
+RETURNS TABLE (key text, client_id text, generation bigint, grants bigint, leases bigint)
+LANGUAGE sql
+SET search_path = pg_catalog
+AS $$
+    SELECT settle_client.key, settle_client.client_id, s.generation, s.grants, s.leases
+    FROM pgsemaphore_data.settle(
+        settle_client.key, settle_client.client_id, settle_client.reason, coalesce(settle_client.actor, session_user::text)
+    ) AS s
+$$;
+COMMENT ON FUNCTION pgsemaphore.settle_client IS 'Declares a client dead on a key: all its permits come back (that many grants and leases), and processes of lower generations than the one returned are refused. Make sure that it runs nothing more.';
 
 CREATE FUNCTION pgsemaphore.verify(key text)
 RETURNS TABLE (key text, grp text, counter text, stored bigint, actual bigint)

@@ -6,8 +6,8 @@
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use pgsemaphore_allocation::{
-    Call, ClientId, DbTime, Demand, Extra, GrantReport, Group, LeaseReport, Provisioning, SemaphoreKey, Work,
-    check, round, sync, timer,
+    Call, ClientId, DbTime, Demand, Extra, GrantReport, Group, Incarnation, LeaseReport, Provisioning,
+    SemaphoreKey, Work, check, round, sync, timer,
 };
 use pgsemaphore_sim::{Limits, MemoryStore};
 
@@ -84,7 +84,13 @@ fn call(bytes: &mut Unstructured, latest: u64, ids: &[String]) -> Result<Call> {
     };
     let mut call = Call {
         client: ClientId::new(bytes.choose(&["a", "b", "c"])?.to_string()),
+        from: Incarnation {
+            generation: bytes.int_in_range(0..=3)?,
+            process: Some(bytes.choose(&["p", "q"])?.to_string()),
+            resumes: bytes.arbitrary()?,
+        },
         seen,
+        all: bytes.ratio(1, 4)?,
         waited: bytes.int_in_range(0..=2_000_000)?,
         demand: Vec::new(),
         grants: Vec::new(),

@@ -11,12 +11,12 @@ SELECT
     current_setting('synchronous_commit') <> 'off' AS durable,
     held.version, held.round, held.last_round_at, held.permit_limit, held.grants, held.leases,
     held.live_leases, held.leases_due, held.leases_judged_by,
-    held.contended_until, held.batch_ns, held.batch_deadlines, held.batch_open, held.batch_cap,
+    held.contended_until, held.settle_after_ms, held.settle_after_since, held.silence_due, held.batch_ns, held.batch_deadlines, held.batch_open, held.batch_cap,
     held.free_slots, held.unlisted_slots, held.next_slot, held.slot_cap,
     policy.pattern, policy.permit_limit AS policy_limit, policy.limit_function, policy.grant_timeout_ms,
     policy.round_wait_ms, policy.round_period_ms, policy.provisioning, policy.lease_reserve, policy.lease_extra,
     (policy.lease_extra_ratio * 1000000)::bigint AS lease_extra_millionths, policy.permits_per_lease,
-    policy.lease_ttl_ms, policy.limited_groups,
+    policy.lease_ttl_ms, policy.limited_groups, policy.settle_lost_clients_after_ms,
     hashtextextended(policy.pattern, (extract(epoch FROM policy.set_at) * 1000000)::bigint) AS stamp
 FROM (VALUES (true)) AS one
 LEFT JOIN held ON true

@@ -19,5 +19,8 @@ SET round = $4,
     slot_cap = $19,
     live_leases = $20,
     leases_due = $21,
-    leases_judged_by = $22
+    leases_judged_by = $22,
+    settle_after_ms = $23,
+    settle_after_since = $24,
+    silence_due = $25
 WHERE key = $1 AND version = $2 AND writer = $3

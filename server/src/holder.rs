@@ -1,17 +1,19 @@
 //! A holder: answers requests and syncs of any key, and acts on deadlines without being asked.
 
+use crate::access::Keys;
 use crate::actor::Command;
 use crate::clock;
 use crate::hints::{self, Epoch};
 use crate::housekeeping;
-use crate::keys::Keys;
+use crate::keys;
 use crate::parked::Park;
 use crate::pending::{Caller, Pending};
 use crate::refusal::Refusal;
 use crate::round::Heard;
-use crate::store::Store;
-use pgsemaphore_allocation::{ClientId, Demand, GrantReport, Group, LeaseReport, SemaphoreKey};
-use queue_wire::{Message, Reply};
+use crate::store::{SettleError, Settled, Store};
+use crate::takeover;
+use pgsemaphore_allocation::{ClientId, Demand, GrantReport, Group, Incarnation, LeaseReport, SemaphoreKey};
+use queue_wire::{Message, Reply, Takeover, TakeoverReply};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
@@ -27,7 +29,11 @@ pub struct Holder {
 /// What the parts of a holder share.
 pub(crate) struct Shared {
     pub(crate) store: Store,
-    pub(crate) keys: Keys,
+    /// Random: this holder's row among the holders.
+    pub(crate) name: String,
+    /// Where other holders reach it.
+    pub(crate) url: String,
+    pub(crate) keys: keys::Keys,
     pub(crate) policies: Epoch,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
@@ -35,16 +41,21 @@ pub(crate) struct Shared {
 }
 
 impl Holder {
-    /// Starts a holder over `store`. Rows of keys with nothing counted and no message for `forget_after` are deleted.
-    pub fn start(store: Store, forget_after: Duration) -> Self {
+    /// Starts a holder over `store`, which others reach at `url`. Rows of keys with nothing counted and no message for
+    /// `forget_after` are deleted.
+    pub fn start(store: Store, url: impl Into<String>, forget_after: Duration) -> Self {
         let shared = Arc::new(Shared {
             store,
-            keys: Keys::default(),
+            name: format!("{:016x}", rand::random::<u64>()),
+            url: url.into(),
+            keys: keys::Keys::default(),
             policies: Epoch::default(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             waiting: Arc::default(),
         });
+        shared.tasks.spawn(housekeeping::beat(shared.clone()));
+        shared.tasks.spawn(housekeeping::watch_policies(shared.clone()));
         shared.tasks.spawn(housekeeping::watch_deadlines(shared.clone()));
         shared.tasks.spawn(housekeeping::forget_idle_keys(shared.clone(), forget_after));
         shared.tasks.spawn(hints::listen(shared.clone()));
@@ -101,6 +112,42 @@ impl Holder {
         answer.await.unwrap_or(Err(Refusal::Unavailable))
     }
 
+    /// Declares a client dead on a key, as [`Store::settle_client`] does, and has those look again who wait for it.
+    ///
+    /// # Errors
+    /// Any [`SettleError`].
+    pub async fn settle(
+        &self,
+        key: &SemaphoreKey,
+        client: &ClientId,
+        reason: Option<&str>,
+        actor: &str,
+    ) -> Result<Settled, SettleError> {
+        self.shared.store.settle_client(key, client, reason, actor).await
+    }
+
+    /// Makes `takeover.process` the process that speaks for `client`, on every one of `keys` where the client holds something:
+    /// one transaction a key, in any order. Asking again is safe.
+    ///
+    /// # Errors
+    /// [`Refusal::Unavailable`], [`Refusal::ShuttingDown`]; some keys may be taken over then.
+    pub async fn take_over(
+        &self,
+        client: ClientId,
+        takeover: Takeover,
+        keys: &Keys,
+    ) -> Result<TakeoverReply, Refusal> {
+        if self.shared.stop.is_cancelled() {
+            return Err(Refusal::ShuttingDown);
+        }
+        let reply = takeover::on_all_keys(&self.shared.store, client, takeover, keys).await;
+        self.shared.policies.advance();
+        reply.map_err(|error| {
+            tracing::warn!(%error, "a takeover failed");
+            Refusal::Unavailable
+        })
+    }
+
     /// Makes the next round of every key look at its policy's wait and period afresh.
     pub fn policies_changed(&self) {
         self.shared.policies.advance();
@@ -136,7 +183,13 @@ fn heard(message: Message, arrival: Instant) -> Heard {
     });
     Heard {
         client: ClientId::new(message.client_id),
+        from: Incarnation {
+            generation: message.generation,
+            process: message.process,
+            resumes: message.resume,
+        },
         seen: message.seen,
+        all: message.all,
         arrival,
         demand: demand.collect(),
         grants: grants.collect(),

@@ -1,4 +1,4 @@
-//! What a holder does without being asked: finds keys that are due, and forgets keys that nobody uses.
+//! What a holder does without being asked: says that it is alive, finds keys that are due, and forgets what nobody uses.
 
 use crate::actor::{Command, HORIZON};
 use crate::clock;
@@ -10,6 +10,52 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How often idle keys are looked for, at the least and at the most.
 const SWEEP_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+
+/// A heartbeat is due this often; who missed three counts as gone.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// Says once a second that this holder runs, until it stops, and then that it does not.
+pub(crate) async fn beat(shared: Arc<Shared>) {
+    let mut failing = false;
+    loop {
+        let beat = shared.store.beat(&shared.name, &shared.url).await;
+        match (&beat, failing) {
+            (Err(error), false) => tracing::warn!(%error, "the heartbeat could not be written"),
+            (Ok(()), true) => tracing::info!("the heartbeat is written again"),
+            _ => {}
+        }
+        failing = beat.is_err();
+        if pause(&shared, HEARTBEAT).await {
+            break;
+        }
+    }
+    if let Err(error) = shared.store.leave(&shared.name).await {
+        tracing::warn!(%error, "this holder's row could not be deleted; it counts as gone in 3 s");
+    }
+}
+
+/// Wakes the actors of keys in use whose policy says something new about silent clients, at the start and whenever
+/// policies change: their rows have to know when to look.
+pub(crate) async fn watch_policies(shared: Arc<Shared>) {
+    let mut changes = shared.policies.subscribe();
+    loop {
+        match shared.store.keys_to_judge().await {
+            Ok(keys) => {
+                let now = clock::now();
+                keys.iter().for_each(|key| shared.keys.send(&shared, key, Command::Due(now)));
+            }
+            Err(error) => tracing::warn!(%error, "keys could not be looked for after a change of policies"),
+        }
+        // Changes that come together cost one scan.
+        if pause(&shared, HEARTBEAT).await {
+            return;
+        }
+        tokio::select! {
+            Ok(()) = changes.changed() => {}
+            () = shared.stop.cancelled() => return,
+        }
+    }
+}
 
 /// Wakes the actors of keys that are due, those that no holder has in memory included. At once after a start.
 pub(crate) async fn watch_deadlines(shared: Arc<Shared>) {
@@ -29,7 +75,7 @@ pub(crate) async fn watch_deadlines(shared: Arc<Shared>) {
     }
 }
 
-/// Deletes the rows of keys with nothing counted and no message for `after`.
+/// Deletes the rows of keys with nothing counted, and of clients that hold nothing, without a message for `after`.
 pub(crate) async fn forget_idle_keys(shared: Arc<Shared>, after: Duration) {
     let every = (after / 4).clamp(SWEEP_EVERY.0, SWEEP_EVERY.1);
     while !pause(&shared, every).await {
@@ -37,6 +83,9 @@ pub(crate) async fn forget_idle_keys(shared: Arc<Shared>, after: Duration) {
             Ok(0) => {}
             Ok(keys) => tracing::debug!(keys, "forgot idle keys"),
             Err(error) => tracing::warn!(%error, "idle keys could not be forgotten"),
+        }
+        if let Err(error) = shared.store.forget_gone_clients(after).await {
+            tracing::warn!(%error, "clients that are gone could not be forgotten");
         }
     }
 }

@@ -24,6 +24,7 @@ mod reply;
 pub mod request;
 mod round;
 pub mod store;
+mod takeover;
 
 pub use holder::Holder;
 pub use live::Unusable;

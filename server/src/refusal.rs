@@ -9,6 +9,15 @@ pub enum Refusal {
     /// A newer call of the same process took this call's place.
     #[error("a newer call of this process superseded this one")]
     Superseded,
+    /// The process was declared dead, or another one speaks for the client.
+    #[error(
+        "this process does not speak for the client any more: start nothing more, and come back as generation \
+         {generation} or higher when its items have ended"
+    )]
+    Fenced {
+        /// The lowest generation admitted.
+        generation: u64,
+    },
     /// Too many calls wait already.
     #[error("too many calls wait; ask again later")]
     TooManyWaiting,

@@ -14,6 +14,7 @@ pub(crate) fn reply(outcome: Outcome, turn: &Turn, arrival: Instant) -> Result<R
     let answer = match outcome {
         Outcome::Answered(answer) => answer,
         Outcome::Refused(Refused::NoPolicy) => return Err(Refusal::SemaphoreNotFound),
+        Outcome::Refused(Refused::Fenced { generation }) => return Err(Refusal::Fenced { generation }),
         Outcome::Refused(Refused::SeenTooFarAhead { max }) => {
             let detail =
                 format!("seen must be at most {max}: a round that a holder of this key answered with");
@@ -38,7 +39,7 @@ fn build(answer: Answer, left: &Left, held: Duration) -> Reply {
         contended_groups: answer.contended_groups.iter().map(|group| group.as_str().to_owned()).collect(),
         state: answer.state,
         held_ms: millis(held),
-        report_within_ms: None,
+        report_within_ms: answer.report_within.map(|within| u64::try_from(within / 1000).unwrap_or(0)),
         next_request_in_ms: answer.next_round_at.map_or(0, |at| left.rounded_up(at)),
     }
 }

@@ -5,7 +5,7 @@
 //! message means, nor for anything that only the database's state shows.
 
 use crate::json::{self, Rules, Version};
-use queue_wire::{COUNT_MAX, DEMAND_MAX, Demand, Message, REPORTS_MAX, VERSION};
+use queue_wire::{COUNT_MAX, DEMAND_MAX, Demand, Message, REPORTS_MAX, Takeover, VERSION};
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -63,7 +63,17 @@ pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Invalid> {
     })
 }
 
-fn message(body: &[u8]) -> Result<Message, Invalid> {
+/// Reads the body of a `takeover`.
+pub fn takeover(body: &[u8]) -> Result<Takeover, Invalid> {
+    let takeover: Takeover = versioned(body)?;
+    if takeover.generation == 0 {
+        return Err(Invalid::field("/generation", "generation must be above that of every earlier process"));
+    }
+    Ok(takeover)
+}
+
+/// Reads a body of this version of the protocol.
+fn versioned<T: DeserializeOwned>(body: &[u8]) -> Result<T, Invalid> {
     let scan = json::scan(body, RULES);
     if scan.version.is_some_and(|version| version != Version::Integer(i128::from(VERSION))) {
         return Err(match scan.version {
@@ -72,7 +82,11 @@ fn message(body: &[u8]) -> Result<Message, Invalid> {
         });
     }
     scan.fault.map_or(Ok(()), Err)?;
-    let message: Message = decode(body)?;
+    decode(body)
+}
+
+fn message(body: &[u8]) -> Result<Message, Invalid> {
+    let message: Message = versioned(body)?;
     check_lists(&message)?;
     if message.generation > 0 && message.process.is_none() {
         return Err(Invalid::field("/process", "process is required when generation is above 0"));

@@ -5,8 +5,8 @@
 
 use crate::store::{self, Attempt, Body, Loaded, Missing, Prepared, Step, Store, StoreError, Taken, Timing};
 use pgsemaphore_allocation::{
-    Call, ClientId, DbTime, Demand, GrantReport, LeaseReport, Outcome, Plan, Refused, Semaphore,
-    SemaphoreKey, State, Work, check, round, sync, timer,
+    Audit, Call, Client, ClientId, DbTime, Demand, GrantReport, Incarnation, LeaseReport, Outcome, Plan,
+    Refused, Semaphore, SemaphoreKey, State, Work, check, round, sync, timer,
 };
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,8 +19,12 @@ const PREPARE_MAX: usize = 5;
 pub struct Heard {
     /// Who speaks.
     pub client: ClientId,
+    /// Which of its processes.
+    pub from: Incarnation,
     /// The highest round it has heard of.
     pub seen: u64,
+    /// Whether the reports name every block of rounds up to `seen` that the process holds.
+    pub all: bool,
     /// When it arrived, by this process's clock.
     pub arrival: Instant,
     /// What is queued, each group once; nothing in a sync.
@@ -41,7 +45,9 @@ impl Heard {
         let waited = anchor.saturating_duration_since(self.arrival).as_micros();
         Call {
             client: self.client.clone(),
+            from: self.from.clone(),
             seen: self.seen,
+            all: self.all,
             waited: i64::try_from(waited).unwrap_or(i64::MAX),
             demand: self.demand.clone(),
             grants: self.grants.clone(),
@@ -65,6 +71,8 @@ pub struct Turn {
     pub(crate) timing: Option<Timing>,
     /// When the key is next due without a message.
     pub(crate) next_deadline: Option<Instant>,
+    /// What was declared in it.
+    pub audit: Vec<Audit>,
     /// Whose state may differ now.
     pub(crate) stirred: Stirred,
 }
@@ -92,8 +100,13 @@ impl Stirred {
         {
             return Self::All;
         }
-        let before = |id| state.clients.get(id).map(|client| client.open_blocks);
-        let changed = plan.clients.iter().filter(|(id, client)| before(*id) != Some(client.open_blocks));
+        let differs = |id: &ClientId, now: &Client| {
+            let before = state.clients.get(id);
+            before.is_none_or(|before| {
+                before.open_blocks != now.open_blocks || before.speaker() != now.speaker()
+            })
+        };
+        let changed = plan.clients.iter().filter(|(id, client)| differs(id, client));
         Self::Some(changed.map(|(id, _)| id.clone()).collect())
     }
 
@@ -163,7 +176,9 @@ impl Body for Transaction<'_> {
         let mut taken = store::take(attempt, key).await?;
         let calls: Vec<Call> = self.calls.iter().map(|heard| heard.call(taken.anchor)).collect();
         let Some(mut semaphore) = taken.semaphore.take() else {
-            return Ok(Step::RollBack(without_row(&taken, work, &calls)));
+            // A client of a key that was forgotten may still be fenced.
+            let known = work == Work::Sync && store::knows_clients(attempt, key, &calls).await?;
+            return Ok(Step::RollBack(without_row(&taken, work, &calls, known)));
         };
         if let Some(remaining) = too_early(&taken, &semaphore, work, self.period) {
             let turn = turn(&taken, &semaphore, TurnResult::TooEarly(remaining), Stirred::nobody());
@@ -175,13 +190,15 @@ impl Body for Transaction<'_> {
             Loaded::State(state) => state,
             Loaded::Missing(missing) => return Ok(Step::RollBack(Attempted::Missing(missing))),
         };
-        let plan = plan(work, &state, &calls)?;
-        let only_looks = work == Work::Sync && calls.iter().all(|call| call.applied);
+        let mut plan = plan(work, &state, &calls)?;
+        let looks = work == Work::Sync && calls.iter().all(|call| call.applied);
+        let only_looks = looks && plan.clients.is_empty();
         if !only_looks {
             store::apply(attempt, key, &plan, work, taken.batch_cap).await?;
         }
         let stirred = Stirred::by(&state, &plan);
-        let turn = turn(&taken, &plan.semaphore, TurnResult::Outcomes(plan.answers), stirred);
+        let outcomes = TurnResult::Outcomes(std::mem::take(&mut plan.answers));
+        let turn = Turn { audit: plan.audit, ..turn(&taken, &plan.semaphore, outcomes, stirred) };
         Ok(if only_looks {
             Step::RollBack(Attempted::Done(turn))
         } else {
@@ -200,13 +217,13 @@ fn plan(work: Work, state: &State, calls: &[Call]) -> Result<Plan, StoreError> {
     Ok(plan)
 }
 
-/// A key without a row: refused where no policy covers it; a sync is answered without writing anything; for a round, or
-/// a sync that has seen rounds, the row is made.
-fn without_row(taken: &Taken, work: Work, calls: &[Call]) -> Attempted {
+/// A key without a row: refused where no policy covers it; a sync is answered without writing anything; for a round, a
+/// sync that has seen rounds, or one of a client that is known, the row is made.
+fn without_row(taken: &Taken, work: Work, calls: &[Call], known: bool) -> Attempted {
     let nothing = Semaphore::default();
     let outcomes = if taken.policy.is_none() {
         calls.iter().map(|_| Outcome::Refused(Refused::NoPolicy)).collect()
-    } else if work == Work::Round || calls.iter().any(|call| call.seen > 0) {
+    } else if work == Work::Round || known || calls.iter().any(|call| call.seen > 0) {
         return Attempted::Missing(Missing::default());
     } else {
         let policy = taken.policy.as_ref().map(|(policy, _)| policy.clone());
@@ -231,6 +248,7 @@ fn turn(taken: &Taken, semaphore: &Semaphore, result: TurnResult, stirred: Stirr
         anchor: taken.anchor,
         timing: taken.policy.as_ref().map(|(_, timing)| *timing),
         next_deadline: semaphore.next_deadline().map(|deadline| taken.anchor + until(deadline)),
+        audit: Vec::new(),
         stirred,
     }
 }

@@ -12,7 +12,7 @@ const READER: &str = "reader-token";
 const ADMIN: &str = "admin-token";
 
 /// Every operation, and who may call it. A new route needs a line here.
-const TABLE: [(&str, &str, &[&str]); 34] = [
+const TABLE: [(&str, &str, &[&str]); 40] = [
     ("GET", "/v1/semaphores", &[READER, ADMIN]),
     ("HEAD", "/v1/semaphores", &[READER, ADMIN]),
     ("GET", "/v1/semaphores/", &[READER, ADMIN]),
@@ -23,6 +23,12 @@ const TABLE: [(&str, &str, &[&str]); 34] = [
     ("POST", "/v1/semaphores/{key}/request", &[CLIENT, ADMIN]),
     ("POST", "/v1/semaphores//sync", &[CLIENT, ADMIN]),
     ("POST", "/v1/semaphores/{key}/sync", &[CLIENT, ADMIN]),
+    ("POST", "/v1/semaphores//clients//settle", &[ADMIN]),
+    ("POST", "/v1/semaphores//clients/{client_id}/settle", &[ADMIN]),
+    ("POST", "/v1/semaphores/{key}/clients//settle", &[ADMIN]),
+    ("POST", "/v1/semaphores/{key}/clients/{client_id}/settle", &[ADMIN]),
+    ("POST", "/v1/clients//takeover", &[CLIENT, ADMIN]),
+    ("POST", "/v1/clients/{client_id}/takeover", &[CLIENT, ADMIN]),
     ("GET", "/v1/policies", &[READER, ADMIN]),
     ("HEAD", "/v1/policies", &[READER, ADMIN]),
     ("GET", "/v1/policies/", &[READER, ADMIN]),
@@ -73,7 +79,11 @@ async fn every_operation_is_for_the_scopes_that_the_table_says() {
     let db = Db::new().await;
     let (_holder, api) = with_all_scopes(&db).await;
     for (method, route, allowed) in TABLE {
-        let target = route.replace("{key}", "k").replace("{pattern}", "p").replace("{group}", "g");
+        let target = route
+            .replace("{key}", "k")
+            .replace("{pattern}", "p")
+            .replace("{group}", "g")
+            .replace("{client_id}", "w");
         let body = if method == "PUT" { r#"{"limit":1}"# } else { r#"{"v":1,"client_id":"w"}"# };
         for token in EVERYBODY {
             let api = if token.is_empty() { api.clone() } else { api.with_token(token) };
@@ -106,7 +116,11 @@ async fn the_table_has_every_route() {
     let db = Db::new().await;
     let (_holder, api) = with_all_scopes(&db).await;
     for route in http::paths() {
-        let target = route.replace("{key}", "k").replace("{pattern}", "p").replace("{group}", "g");
+        let target = route
+            .replace("{key}", "k")
+            .replace("{pattern}", "p")
+            .replace("{group}", "g")
+            .replace("{client_id}", "w");
         let answer = api.call("PATCH", &target, &[], b"").await;
         let allow = answer.header("allow").unwrap_or_else(|| panic!("{route}: {answer:?}"));
         for method in allow.split(',') {
@@ -132,7 +146,7 @@ async fn a_token_may_be_restricted_to_keys() {
     let tokens = [(Scope::Client, "limited a:* b%20c"), (Scope::Client, CLIENT)];
     let (holder, api) = guarded(&db, &[tokens[0], tokens[1], (Scope::Admin, ADMIN)]).await;
     let admin = api.with_token(ADMIN);
-    admin.put("/v1/policies/*", r#"{"limit":5,"round_wait_ms":0}"#).await;
+    admin.put("/v1/policies/*", r#"{"limit":5,"round_wait_ms":0,"grant_timeout_ms":3600000}"#).await;
     let body = r#"{"v":1,"client_id":"w","demand":[{"count":1}]}"#;
     for (key, status) in [("a%3A1", 200), ("a%3A", 200), ("b%20c", 200), ("b%20cd", 403), ("a", 403)] {
         for call in ["request", "sync"] {
@@ -146,6 +160,10 @@ async fn a_token_may_be_restricted_to_keys() {
         }
     }
     assert_eq!(admin.get("/v1/semaphores/a").await.body["clients"][0]["client_id"], "w");
+    let successor = r#"{"v":1,"generation":9,"process":"p","resume":false}"#;
+    let taken = api.with_token("limited").post("/v1/clients/w/takeover", successor).await;
+    let keys = taken.body["keys"].as_array().expect("keys").iter().map(|taken| taken["key"].clone());
+    assert_eq!(keys.collect::<Vec<_>>(), ["a:", "a:1", "b c"], "no other key of this client is touched");
     drop(holder);
 }
 

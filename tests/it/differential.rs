@@ -3,8 +3,8 @@
 
 use pgsemaphore::{Heard, Store, TurnResult, transact};
 use pgsemaphore_allocation::{
-    BlockId, ClientId, Demand, Extra, GrantReport, Group, LeaseReport, Outcome, Policy, Provisioning,
-    SemaphoreKey, Verdict, Work, round, sync, timer,
+    BlockId, ClientId, Demand, Extra, GrantReport, Group, Incarnation, LeaseReport, Outcome, Policy,
+    Provisioning, SemaphoreKey, Verdict, Work, round, sync, timer,
 };
 use pgsemaphore_sim::{Limits, MemoryStore};
 use pgsemaphore_tests::Db;
@@ -41,8 +41,9 @@ struct World<'a> {
     /// Blocks that clients were told of, and the highest round each of them heard.
     told: Vec<(ClientId, String)>,
     seen: BTreeMap<ClientId, u64>,
-    /// Versions of the policy so far.
+    /// Versions of the policy so far, and the highest generation of any client.
     versions: i64,
+    generation: u64,
 }
 
 impl<'a> World<'a> {
@@ -50,7 +51,7 @@ impl<'a> World<'a> {
         let random = StdRng::seed_from_u64(seed);
         let key = SemaphoreKey::new(format!("world:{seed}"));
         let (told, seen) = (Vec::new(), BTreeMap::new());
-        Self { seed, random, store, memory: MemoryStore::new(), key, told, seen, versions: 0 }
+        Self { seed, random, store, memory: MemoryStore::new(), key, told, seen, versions: 0, generation: 0 }
     }
 
     async fn run(mut self) {
@@ -81,9 +82,12 @@ impl<'a> World<'a> {
         };
         let within = self.random.random_bool(0.5);
         let limited = if within { "within_group_limit" } else { "excluded" };
+        let settle_after_ms = self.random.random_bool(0.3).then(|| self.random.random_range(1000..9000_i64));
+        let settle_after = settle_after_ms.map_or("null".to_owned(), |after| after.to_string());
         let policy = format!(
             r#"{{"limit":{limit},"group_limits":{groups},"grant_timeout_ms":{grant_timeout_ms},"round_period_ms":0,
-                "provisioning":{mode},"permits_per_lease":3,"lease_ttl_ms":500,"limited_groups":"{limited}"}}"#
+                "provisioning":{mode},"permits_per_lease":3,"lease_ttl_ms":500,"limited_groups":"{limited}",
+                "settle_lost_clients_after_ms":{settle_after}}}"#
         );
         self.store.put_policy(self.key.as_str(), &policy, "test").await.expect("a policy");
         self.versions += 1;
@@ -95,6 +99,7 @@ impl<'a> World<'a> {
             permits_per_lease: 3,
             lease_ttl: 500_000,
             leases_within_group_limit: within,
+            settle_after: settle_after_ms.map(|ms| ms * 1000),
             stamp: self.versions,
         };
         let groups = ceiling.map(|ceiling| (Group::new("g"), ceiling)).into_iter().collect();
@@ -118,6 +123,7 @@ impl<'a> World<'a> {
         };
         self.memory.commit(&transaction, &plan).expect("nobody else writes");
         let (seed, expected) = (self.seed, sorted(plan.answers));
+        assert_eq!(turn.audit, plan.audit, "seed {seed}, step {step}, {work:?} of {calls:?}");
         assert_eq!(sorted(real.clone()), expected, "seed {seed}, step {step}, {work:?} of {calls:?}");
         self.hear(&heard, &real);
     }
@@ -153,7 +159,26 @@ impl<'a> World<'a> {
         let latest = self.seen.get(&client).copied().unwrap_or(0);
         let seen = if self.random.random_bool(0.7) { latest } else { 0 };
         let takes_leases = self.random.random_bool(0.8);
-        Heard { client, seen, arrival: Instant::now(), demand, grants, leases, takes_leases, applied: false }
+        Heard {
+            client,
+            from: self.process(),
+            seen,
+            all: self.random.random_ratio(1, 6),
+            arrival: Instant::now(),
+            demand,
+            grants,
+            leases,
+            takes_leases,
+            applied: false,
+        }
+    }
+
+    /// Mostly the only process of its client, sometimes a later one, or one of the same generation.
+    fn process(&mut self) -> Incarnation {
+        self.generation += u64::from(self.random.random_ratio(1, 20));
+        let generation = if self.random.random_bool(0.9) { self.generation } else { self.generation / 2 };
+        let name = if self.random.random_bool(0.95) { generation } else { 99 };
+        Incarnation { generation, process: Some(name.to_string()), resumes: self.random.random_bool(0.5) }
     }
 
     fn hear(&mut self, heard: &[Heard], outcomes: &[Outcome]) {

@@ -40,9 +40,9 @@ impl InProcess {
 
     async fn serve(url: &str, connections: u32, forget_after: Duration, options: http::Options) -> Self {
         let store = Store::connect(url, connections).await.expect("the test database");
-        let holder = Holder::start(store, forget_after);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let holder = Holder::start(store, url.as_str(), forget_after);
         let serving = http::serve(listener, holder.clone(), options, std::future::pending());
         let server = tokio::spawn(serving);
         Self { holder, url, client: client(), server }

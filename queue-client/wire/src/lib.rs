@@ -12,6 +12,7 @@ mod message;
 mod problem;
 mod reply;
 mod strict;
+mod takeover;
 
 pub use strict::check_text;
 
@@ -19,3 +20,4 @@ pub use limits::*;
 pub use message::{Demand, GrantReport, LeaseReport, Message};
 pub use problem::{Code, Problem};
 pub use reply::{Blocked, GrantVerdict, LeaseVerdict, Reason, Reply, Status};
+pub use takeover::{FencedKey, TakenOver, Takeover, TakeoverReply};

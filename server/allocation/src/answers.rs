@@ -4,9 +4,9 @@ use crate::blocked::Lacking;
 use crate::call::Call;
 use crate::draft::Draft;
 use crate::fingerprint;
-use crate::names::{BlockId, ClientId, DbTime, Group, Slot};
+use crate::names::{BlockId, ClientId, DbTime, Group, Micros, Slot};
 use crate::plan::Plan;
-use crate::state::{Block, Kind, Provisioning, State, Status};
+use crate::state::{Block, Kind, Policy, Provisioning, State, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What becomes of one call.
@@ -23,6 +23,11 @@ pub enum Outcome {
 pub enum Refused {
     /// No policy covers the key. The call's reports were applied.
     NoPolicy,
+    /// Another process speaks for the client, or this one was declared dead. Nothing of the call was applied.
+    Fenced {
+        /// The lowest generation admitted.
+        generation: u64,
+    },
     /// `seen` is more than a day ahead of the key's round and of the clock. Nothing of the call was applied.
     SeenTooFarAhead {
         /// The highest value accepted.
@@ -47,6 +52,8 @@ pub struct Answer {
     pub state: String,
     /// When the next round may start; `None` in the answer to a sync.
     pub next_round_at: Option<DbTime>,
+    /// Within this a client that holds anything must be heard again; `None` if it may be silent.
+    pub report_within: Option<Micros>,
 }
 
 /// What a block is at the end of the transaction.
@@ -88,6 +95,7 @@ pub(crate) fn finish(
     }
     let contended = draft.semaphore.contended_until.is_some_and(|until| until > draft.now);
     let provisioning = state.policy.as_ref().map_or(Provisioning::None, |policy| policy.provisioning);
+    let report_within = state.policy.as_ref().and_then(Policy::report_within);
     let answer = |(at, call): (usize, &Call)| {
         if let Err(refused) = admitted[at] {
             return Outcome::Refused(refused);
@@ -101,9 +109,10 @@ pub(crate) fn finish(
             verdicts: verdicts(&draft, call, own),
             blocked: lacking.remove(&at).unwrap_or_default(),
             contended,
-            state: fingerprint::of_client(open_blocks, contended, names, provisioning),
+            state: fingerprint::of_client(open_blocks, contended, names, provisioning, report_within),
             contended_groups,
             next_round_at,
+            report_within,
         })
     };
     let answers = calls.iter().enumerate().map(answer).collect();
@@ -158,7 +167,7 @@ fn verdict(draft: &Draft, call: &Call, id: &str, kind: Kind, unknown: VerdictSta
 }
 
 fn plan(draft: Draft, answers: Vec<Outcome>) -> Plan {
-    let Draft { now, semaphore, groups, clients, mut blocks, pending, .. } = draft;
+    let Draft { now, semaphore, groups, clients, mut blocks, pending, audit, .. } = draft;
     Plan {
         now,
         groups: groups.into_iter().filter(|(group, _)| draft.changed_groups.contains(group)).collect(),
@@ -169,6 +178,7 @@ fn plan(draft: Draft, answers: Vec<Outcome>) -> Plan {
             .collect(),
         clients: clients.into_iter().filter(|(id, _)| draft.changed_clients.contains(id)).collect(),
         semaphore,
+        audit,
         answers,
     }
 }

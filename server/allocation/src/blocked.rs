@@ -3,8 +3,8 @@
 use crate::call::Call;
 use crate::draft::Draft;
 use crate::names::{ClientId, DbTime, Group, Micros, Permits};
-use crate::state::{Client, State};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::state::{Client, Contended, State};
+use std::collections::BTreeMap;
 
 /// An entry counts for this long after the round that wrote it: 75 s, longer than a call can be parked.
 pub const BLOCKED_LIFETIME: Micros = 75_000_000;
@@ -64,30 +64,57 @@ pub(crate) fn record<R>(
     for (id, entries) in by_client {
         keep(draft, id, entries);
     }
-    mark_key(draft, state, lacking);
-    mark_groups(draft, state, lacking);
+    mark_all(draft, state, lacking);
 }
 
-fn mark_key(draft: &mut Draft, state: &State, lacking: &BTreeMap<usize, Vec<Lacking>>) {
-    let by_limit = lacking.values().flatten().any(|lacks| lacks.reason == Reason::Limit);
-    let elsewhere = state.contended_elsewhere.key.filter(|until| *until > draft.now);
+/// Outside of a round: marks end that came from demand which nobody states any more.
+pub(crate) fn end_marks(draft: &mut Draft, state: &State) {
+    if draft.marks_may_end {
+        let marks = marks(draft, state);
+        draft.semaphore.contended_until = marks.key;
+        mark_groups(draft, &marks);
+    }
+}
+
+/// Until when demand counts as blocked that others or clients which were not heard have stated.
+fn marks(draft: &Draft, state: &State) -> Contended {
+    let mut marks = state.contended_elsewhere.clone();
+    for client in draft.clients.values() {
+        let Some(until) = client.blocked_at.map(|at| at + BLOCKED_LIFETIME) else { continue };
+        for lacking in client.blocked.iter().map(|entry| &entry.lacking) {
+            match lacking.reason {
+                Reason::Limit => marks.key = marks.key.max(Some(until)),
+                Reason::GroupLimit => {
+                    let mark = marks.groups.entry(lacking.group.clone()).or_insert(until);
+                    *mark = until.max(*mark);
+                }
+                Reason::LimitResolutionError => {}
+            }
+        }
+    }
+    marks.key = marks.key.filter(|until| *until > draft.now);
+    marks.groups.retain(|_, until| *until > draft.now);
+    marks
+}
+
+fn mark_all(draft: &mut Draft, state: &State, lacking: &BTreeMap<usize, Vec<Lacking>>) {
+    let mut marks = marks(draft, state);
+    let until = draft.now + BLOCKED_LIFETIME;
+    for lacks in lacking.values().flatten() {
+        match lacks.reason {
+            Reason::Limit => marks.key = Some(until),
+            Reason::GroupLimit => _ = marks.groups.insert(lacks.group.clone(), until),
+            Reason::LimitResolutionError => {}
+        }
+    }
     let unresolved = state.policy.as_ref().is_some_and(|policy| policy.limit.is_none());
-    draft.semaphore.contended_until = if by_limit {
-        Some(draft.now + BLOCKED_LIFETIME)
-    } else if unresolved {
-        state.semaphore.contended_until
-    } else {
-        elsewhere
-    };
+    draft.semaphore.contended_until = if unresolved { state.semaphore.contended_until } else { marks.key };
+    mark_groups(draft, &marks);
 }
 
-fn mark_groups(draft: &mut Draft, state: &State, lacking: &BTreeMap<usize, Vec<Lacking>>) {
-    let by_ceiling = lacking.values().flatten().filter(|lacks| lacks.reason == Reason::GroupLimit);
-    let lacking: BTreeSet<&Group> = by_ceiling.map(|lacks| &lacks.group).collect();
+fn mark_groups(draft: &mut Draft, marks: &Contended) {
     for (group, usage) in &mut draft.groups {
-        let elsewhere =
-            state.contended_elsewhere.groups.get(group).copied().filter(|until| *until > draft.now);
-        let until = if lacking.contains(group) { Some(draft.now + BLOCKED_LIFETIME) } else { elsewhere };
+        let until = marks.groups.get(group).copied();
         if usage.contended_until != until {
             usage.contended_until = until;
             draft.changed_groups.insert(group.clone());

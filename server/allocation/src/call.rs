@@ -1,14 +1,19 @@
 //! What a client said, as a round sees it.
 
 use crate::names::{ClientId, Group, Micros, Permits};
+use crate::state::Incarnation;
 
 /// One request, or one sync (which has no demand).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// Who speaks.
     pub client: ClientId,
+    /// Which of its processes, and whether that one takes over what earlier ones held.
+    pub from: Incarnation,
     /// The highest round it has heard of.
     pub seen: u64,
+    /// Whether the reports name every block of rounds up to `seen` that this process holds.
+    pub all: bool,
     /// From the call's arrival to the state's `now`.
     pub waited: Micros,
     /// What is queued, each group once.
@@ -21,6 +26,14 @@ pub struct Call {
     pub takes_leases: bool,
     /// Whether the reports were applied by an earlier transaction: a parked call is looked at again.
     pub applied: bool,
+}
+
+impl Call {
+    /// The ids of the blocks it reports, as the client spelt them.
+    pub fn reported(&self) -> impl Iterator<Item = &str> {
+        let grants = self.grants.iter().map(|report| report.id.as_str());
+        grants.chain(self.leases.iter().map(|report| report.id.as_str()))
+    }
 }
 
 /// Items queued in one group.

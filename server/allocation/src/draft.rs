@@ -2,7 +2,7 @@
 
 use crate::fingerprint;
 use crate::names::{BlockId, ClientId, DbTime, Group, Permits, Slot};
-use crate::plan::PendingWrite;
+use crate::plan::{Audit, PendingWrite};
 use crate::state::{Block, Client, GroupUsage, Kind, Semaphore, State};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +17,9 @@ pub(crate) struct Draft {
     /// What leases that nobody knows are said to use; counts against this round only.
     pub(crate) charged: Permits,
     pub(crate) pending: BTreeMap<i32, PendingWrite>,
+    pub(crate) audit: Vec<Audit>,
+    /// Demand that was blocked is not stated by anybody any more, so marks may end.
+    pub(crate) marks_may_end: bool,
     pub(crate) changed_slots: BTreeSet<Slot>,
     pub(crate) changed_groups: BTreeSet<Group>,
     pub(crate) changed_clients: BTreeSet<ClientId>,
@@ -33,6 +36,8 @@ impl Draft {
             settled: BTreeMap::new(),
             charged: 0,
             pending: BTreeMap::new(),
+            audit: Vec::new(),
+            marks_may_end: false,
             changed_slots: BTreeSet::new(),
             changed_groups: BTreeSet::new(),
             changed_clients: BTreeSet::new(),
@@ -89,6 +94,24 @@ impl Draft {
         }
     }
 
+    /// Settles an open block whatever still counts of it. Returns what did.
+    pub(crate) fn write_off(&mut self, slot: Slot) -> Usage {
+        let Some(mut block) = self.blocks.remove(&slot) else { return Usage::default() };
+        self.changed_slots.insert(slot);
+        self.count(Some(&block), None);
+        if let Some(n) = block.batch.take() {
+            self.leave_batch(n);
+        }
+        let usage = Usage::of(&block);
+        self.settle(block);
+        usage
+    }
+
+    /// Rows of a client's open blocks.
+    pub(crate) fn slots_of(&self, client: &ClientId) -> Vec<Slot> {
+        self.blocks.values().filter(|block| block.client == *client).map(|block| block.id.slot).collect()
+    }
+
     fn settle(&mut self, block: Block) {
         self.free_slot(block.id.slot);
         if let Some(client) = self.clients.get_mut(&block.client) {
@@ -124,5 +147,29 @@ impl Draft {
             client.open_blocks = client.open_blocks.wrapping_sub(old).wrapping_add(new);
             self.changed_clients.insert(block.client.clone());
         }
+    }
+}
+
+/// Permits that count, of grants and of leases.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) grants: Permits,
+    pub(crate) leases: Permits,
+}
+
+impl Usage {
+    pub(crate) fn of(block: &Block) -> Self {
+        match block.kind {
+            Kind::Grant => Self { grants: block.counted(), leases: 0 },
+            Kind::Lease => Self { grants: 0, leases: block.counted() },
+        }
+    }
+}
+
+impl std::iter::Sum for Usage {
+    fn sum<I: Iterator<Item = Self>>(usages: I) -> Self {
+        let add =
+            |sum: Self, one: Self| Self { grants: sum.grants + one.grants, leases: sum.leases + one.leases };
+        usages.fold(Self::default(), add)
     }
 }

@@ -3,6 +3,7 @@
 //! A pure function of what is stored, the same in every holder and every version that keeps this file: FNV-1a, 64 bits.
 //! Fingerprints of blocks are added up, so that one that comes or goes costs one addition.
 
+use crate::names::Micros;
 use crate::state::{Block, Provisioning, Status};
 
 struct Fnv(u64);
@@ -29,12 +30,14 @@ pub fn of_block(block: &Block) -> u64 {
     Fnv::new().add(&block.id.round.to_be_bytes()).add(&block.id.slot.to_be_bytes()).add(&[status]).0
 }
 
-/// The state of a client: its open blocks, what is contended, and how leases are provisioned.
+/// The state of a client: its open blocks, what is contended, how leases are provisioned, and how soon it has to be
+/// heard again.
 pub(crate) fn of_client<'a>(
     open_blocks: u64,
     contended: bool,
     contended_groups: impl Iterator<Item = &'a str>,
     provisioning: Provisioning,
+    report_within: Option<Micros>,
 ) -> String {
     let mode = match provisioning {
         Provisioning::None => b'n',
@@ -43,6 +46,7 @@ pub(crate) fn of_client<'a>(
         Provisioning::Over { .. } => b'o',
     };
     let own = Fnv::new().add(&open_blocks.to_be_bytes()).add(&[u8::from(contended), mode]);
+    let own = report_within.map_or(Fnv(own.0), |within| own.add(&within.to_be_bytes()));
     let all =
         contended_groups.fold(own, |hash, group| hash.add(&group.len().to_be_bytes()).add(group.as_bytes()));
     format!("{:016x}", all.0)

@@ -6,8 +6,8 @@
 //! clock, randomness or an iteration order that depends on a hash. [`check`] is a second opinion, written from the
 //! promises and not from this algorithm.
 //!
-//! The steps of a round, in order, are the modules `reports`, `reclaim`, `retire`, `grants`, `leases`, `blocked` and
-//! `answers`; [`round`], [`sync`] and [`timer`] put them together. All of them change blocks through `draft` alone, which keeps
+//! The steps of a round, in order, are the modules `fencing`, `reports`, `unknown`, `silence`, `reclaim`, `retire`,
+//! `grants`, `leases`, `blocked` and `answers`; [`round`], [`sync`] and [`timer`] put them together. All of them change blocks through `draft` alone, which keeps
 //! counters, batches and free slots in step with the blocks.
 
 mod answers;
@@ -17,6 +17,7 @@ mod budget;
 mod call;
 mod check;
 mod draft;
+mod fencing;
 mod fingerprint;
 mod grants;
 mod leases;
@@ -25,9 +26,11 @@ mod plan;
 mod reclaim;
 mod reports;
 mod retire;
+mod silence;
 mod slots;
 mod state;
 mod undelivered;
+mod unknown;
 
 pub use answers::{Answer, Outcome, Refused, Verdict, VerdictStatus};
 pub use blocked::{BLOCKED_LIFETIME, BLOCKED_REWRITTEN_AFTER, BlockedEntry, Lacking, Reason};
@@ -35,10 +38,12 @@ pub use call::{Call, Demand, GrantReport, LeaseReport};
 pub use check::{Violation, check};
 pub use fingerprint::of_block as block_fingerprint;
 pub use names::{BlockId, ClientId, DbTime, Group, Micros, Permits, SemaphoreKey, Slot};
-pub use plan::{PendingWrite, Plan, Work};
+pub use plan::{Act, Audit, PendingWrite, Plan, Work};
 pub use retire::must_read_leases;
+pub use silence::{last_seen_resolution, must_read_all_blocks, silent_since};
 pub use state::{
-    Batch, Block, Client, Contended, Extra, GroupUsage, Kind, Policy, Provisioning, Semaphore, State, Status,
+    Batch, Block, Client, Contended, Extra, GroupUsage, Incarnation, Kind, Policy, Provisioning, Semaphore,
+    Silence, State, Status,
 };
 
 use draft::Draft;
@@ -59,10 +64,11 @@ pub fn round(state: &State, calls: &[Call]) -> Plan {
         return plan;
     };
     let mut draft = Draft::new(state);
-    let admitted = reports::apply(&mut draft, Some(&policy), calls);
+    let admitted = hear(&mut draft, Some(&policy), calls);
     draft.charged = reports::charges(&draft, &policy, calls, &admitted);
     draft.number_round();
     draft.semaphore.permit_limit = policy.limit;
+    silence::settle(&mut draft, state);
     reclaim::reclaim(&mut draft, state);
     retire::retire(&mut draft, state, Work::Round);
     let entries = grants::in_order(draft.now, calls, &admitted);
@@ -70,21 +76,36 @@ pub fn round(state: &State, calls: &[Call]) -> Plan {
     let mut lacking = grants::allocate(&mut draft, &policy, calls, &entries, &mut owned);
     leases::allocate(&mut draft, &policy, calls, &entries, &mut owned, &mut lacking);
     blocked::record(&mut draft, state, calls, &admitted, &lacking);
+    silence::schedule(&mut draft, Some(&policy));
     let next_round_at = Some(draft.now + policy.round_period);
     answers::finish(draft, state, calls, &admitted, lacking, next_round_at)
 }
 
-/// Plans a batch of syncs: applies reports and answers; nothing is reclaimed, retired, granted, charged or numbered.
+/// Plans a batch of syncs: applies reports and answers; nothing is reclaimed, granted, charged or numbered, and nothing
+/// retired but by a takeover.
 pub fn sync(state: &State, calls: &[Call]) -> Plan {
     let mut draft = Draft::new(state);
-    let admitted = reports::apply(&mut draft, state.policy.as_ref(), calls);
+    let admitted = hear(&mut draft, state.policy.as_ref(), calls);
+    blocked::end_marks(&mut draft, state);
+    silence::schedule(&mut draft, state.policy.as_ref());
     answers::finish(draft, state, calls, &admitted, Default::default(), None)
 }
 
-/// Plans what is due without any message: reclaims, answers nobody.
+/// Plans what is due without any message: declares silent clients dead and reclaims, answers nobody.
 pub fn timer(state: &State) -> Plan {
     let mut draft = Draft::new(state);
+    silence::settle(&mut draft, state);
     reclaim::reclaim(&mut draft, state);
     retire::retire(&mut draft, state, Work::Timer);
+    blocked::end_marks(&mut draft, state);
+    silence::schedule(&mut draft, state.policy.as_ref());
     answers::finish(draft, state, &[], &[], Default::default(), None)
+}
+
+/// Steps 1 and 2: who is heard, and what is said.
+fn hear(draft: &mut Draft, policy: Option<&Policy>, calls: &[Call]) -> Vec<Result<(), Refused>> {
+    let admitted = fencing::admit(draft, calls);
+    reports::apply(draft, policy, calls, &admitted);
+    unknown::settle(draft, calls, &admitted);
+    admitted
 }

@@ -1,48 +1,38 @@
 //! Step 2: what clients report. Marks only move forward and are clamped, so a lost, repeated or reordered report never
 //! frees the same capacity twice.
 
-use crate::answers::Refused;
 use crate::call::{Call, GrantReport, LeaseReport};
 use crate::draft::Draft;
 use crate::names::{BlockId, Micros, Permits};
+use crate::silence::last_seen_resolution;
 use crate::state::{Block, Kind, Policy, Status};
 use std::collections::BTreeMap;
 
-/// How far `seen` may be ahead of both the key's round and the clock: one day, in rounds (microseconds).
-const SEEN_AHEAD_MAX: u64 = 86_400_000_000;
-/// A client's `last_seen` is written when it is older than this.
-const LAST_SEEN_RESOLUTION: Micros = 20_000_000;
-
-/// Applies the calls' reports in their order. Says for each call whether it is admitted; reports of a refused one
-/// are not applied.
-pub(crate) fn apply(draft: &mut Draft, policy: Option<&Policy>, calls: &[Call]) -> Vec<Result<(), Refused>> {
-    let clock = u64::try_from(draft.now.0).unwrap_or(0);
-    let seen_max = draft.semaphore.round.max(clock).saturating_add(SEEN_AHEAD_MAX);
-    calls
-        .iter()
-        .map(|call| {
-            if call.seen > seen_max {
-                return Err(Refused::SeenTooFarAhead { max: seen_max });
-            }
-            draft.semaphore.round = draft.semaphore.round.max(call.seen);
-            if !call.applied {
-                touch_client(draft, call);
-                merged_grants(&call.grants)
-                    .into_iter()
-                    .for_each(|(id, said)| apply_grant(draft, call, id, said));
-                let ttl = policy.map(|policy| policy.lease_ttl);
-                merged_leases(&call.leases)
-                    .into_iter()
-                    .for_each(|(id, said)| apply_lease(draft, call, id, said, ttl));
-            }
-            Ok(())
-        })
-        .collect()
+/// Applies the reports of admitted calls in their order. A call that waits on was heard before, but counts as hearing
+/// from its client while it is open.
+pub(crate) fn apply<R>(
+    draft: &mut Draft,
+    policy: Option<&Policy>,
+    calls: &[Call],
+    admitted: &[Result<(), R>],
+) {
+    for (call, _) in calls.iter().zip(admitted).filter(|(_, admitted)| admitted.is_ok()) {
+        touch_client(draft, policy, call);
+        if call.applied {
+            continue;
+        }
+        merged_grants(&call.grants).into_iter().for_each(|(id, said)| apply_grant(draft, call, id, said));
+        let ttl = policy.map(|policy| policy.lease_ttl);
+        merged_leases(&call.leases)
+            .into_iter()
+            .for_each(|(id, said)| apply_lease(draft, call, id, said, ttl));
+    }
 }
 
-fn touch_client(draft: &mut Draft, call: &Call) {
+fn touch_client(draft: &mut Draft, policy: Option<&Policy>, call: &Call) {
     let Some(client) = draft.clients.get_mut(&call.client) else { return };
-    if draft.now - client.last_seen > LAST_SEEN_RESOLUTION {
+    let resolution = last_seen_resolution(policy.and_then(|policy| policy.settle_after));
+    if draft.now - client.last_seen > resolution {
         client.last_seen = draft.now;
         draft.changed_clients.insert(call.client.clone());
     }

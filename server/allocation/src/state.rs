@@ -2,15 +2,16 @@
 
 use crate::blocked::BlockedEntry;
 use crate::names::{BlockId, ClientId, DbTime, Group, Micros, Permits, Slot};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything of one key that a round, a batch of syncs or a timer looks at.
 ///
 /// `blocks` holds at least: the blocks that the calls report, those of the batches that are due at `now`, and every
 /// open block of a calling client made in a round after that call's `seen`, every open lease of a calling client, and
 /// all open leases of the key where [`must_read_leases`](crate::must_read_leases) says so. `groups` holds the groups of
-/// those blocks, of the demand, and of the calling clients' `blocked` entries, whose marks may end. `clients` holds
-/// every calling client and the owners of those blocks.
+/// those blocks, of the demand, and of the calling and silent clients' `blocked` entries, whose marks may end. `clients` holds
+/// every calling client and the owners of those blocks. Of clients that
+/// [`must_read_all_blocks`](crate::must_read_all_blocks) names, `blocks` holds all that are open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     /// The transaction's one moment, read by the database when it held the key's row.
@@ -29,8 +30,22 @@ pub struct State {
     pub due: BTreeMap<i32, Vec<Slot>>,
     /// Whether `blocks` holds all open leases of the key.
     pub all_leases: bool,
-    /// Until when demand of clients outside this round counts as blocked: by the limit, and by ceilings of groups.
+    /// Until when demand of clients that neither speak nor are in `silence` counts as blocked: by the limit, and by
+    /// ceilings of groups.
     pub contended_elsewhere: Contended,
+    /// Who was silent for too long, where [`silent_since`](crate::silent_since) asks for it.
+    pub silence: Option<Silence>,
+}
+
+/// Clients that hold something and may have to be declared dead. All of their open blocks are in the state.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Silence {
+    /// Those last heard no later than asked for.
+    pub clients: BTreeSet<ClientId>,
+    /// When the one that was heard next after them was last heard.
+    pub next_heard: Option<DbTime>,
+    /// Since when clients could be heard without a break; `None` if they can't be heard now.
+    pub serving_since: Option<DbTime>,
 }
 
 impl State {
@@ -46,6 +61,7 @@ impl State {
             due: BTreeMap::new(),
             all_leases: false,
             contended_elsewhere: Contended::default(),
+            silence: None,
         }
     }
 }
@@ -80,6 +96,12 @@ pub struct Semaphore {
     pub leases_judged_by: i64,
     /// Until when demand counts as blocked by the limit.
     pub contended_until: Option<DbTime>,
+    /// After how long a silent client is declared dead, as the policy was when last looked at.
+    pub settle_after: Option<Micros>,
+    /// Since when it is so.
+    pub settle_after_since: Option<DbTime>,
+    /// No client is silent for that long before this.
+    pub silence_due: Option<DbTime>,
     /// Groups of grants with unclaimed permits, by their earliest deadline.
     pub batches: Vec<Batch>,
     /// Rows below `next_slot` that are free.
@@ -93,9 +115,9 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// When a grant with unclaimed permits is next due.
+    /// When a grant with unclaimed permits, or a client that is silent, is next due.
     pub fn next_deadline(&self) -> Option<DbTime> {
-        self.batches.iter().map(|batch| batch.deadline).min()
+        self.batches.iter().map(|batch| batch.deadline).chain(self.silence_due).min()
     }
 
     /// How many blocks can be made without more rows.
@@ -132,8 +154,17 @@ pub struct Policy {
     pub lease_ttl: Micros,
     /// Whether groups with a ceiling of their own may hold leases.
     pub leases_within_group_limit: bool,
+    /// A client that is silent for this long is declared dead.
+    pub settle_after: Option<Micros>,
     /// Differs between any two versions of a policy and between policies.
     pub stamp: i64,
+}
+
+impl Policy {
+    /// Within this a client that holds anything must be heard again: a third of what makes it count as dead.
+    pub fn report_within(&self) -> Option<Micros> {
+        self.settle_after.map(|after| after / 3)
+    }
 }
 
 /// Where the permits of leases come from.
@@ -182,8 +213,14 @@ pub struct GroupUsage {
 /// A client as the key knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Client {
-    /// Its last committed message, kept to about 20 s.
+    /// Its last committed message, late by at most what [`last_seen_resolution`](crate::last_seen_resolution) says.
     pub last_seen: DbTime,
+    /// The process that speaks for it, `None` before its first message.
+    pub incarnation: Option<Incarnation>,
+    /// Lower generations were declared dead.
+    pub lowest_generation: u64,
+    /// When a process of the client was last declared dead.
+    pub fenced_at: Option<DbTime>,
     /// The round that made its latest block, 0 if none.
     pub last_block: u64,
     /// What of its demand stays queued.
@@ -194,6 +231,17 @@ pub struct Client {
     pub leases: Vec<Slot>,
     /// Sum of the fingerprints of its open blocks, each of id and status.
     pub open_blocks: u64,
+}
+
+/// A process that speaks for a client.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Incarnation {
+    /// Rises each time a process starts under the same client id; 0 where ids are new for each process.
+    pub generation: u64,
+    /// Random per start. The one first heard under its generation holds.
+    pub process: Option<String>,
+    /// Whether it took over what earlier generations held. The first one heard in a generation holds.
+    pub resumes: bool,
 }
 
 /// An open grant or lease.

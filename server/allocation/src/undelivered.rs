@@ -14,13 +14,7 @@ pub(crate) struct Owned {
 
 impl Owned {
     pub(crate) fn new(draft: &Draft, calls: &[Call]) -> Self {
-        let reported = |call: &Call| {
-            let grants = call.grants.iter().map(|report| &report.id);
-            grants
-                .chain(call.leases.iter().map(|report| &report.id))
-                .filter_map(|id| BlockId::parse(id))
-                .collect()
-        };
+        let reported = |call: &Call| call.reported().filter_map(BlockId::parse).collect();
         let mut new = Self { reported: calls.iter().map(reported).collect(), by_owner: BTreeMap::new() };
         draft.blocks.values().for_each(|block| new.add(block));
         new

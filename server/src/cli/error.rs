@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use crate::demo::DemoError;
 use crate::embedded::EmbeddedError;
 use crate::live::Unusable;
-use crate::store::{PolicyError, StoreError};
+use crate::store::{PolicyError, SettleError, StoreError};
 
 /// Why a command failed: one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +44,16 @@ pub(crate) enum CliError {
         "nothing is known of {0:?}: no policy matches it (`pgsemaphore policy set` makes one) and nobody uses it"
     )]
     NoSemaphore(String),
+    /// There is no such client.
+    #[error(
+        "no client {client:?} was ever heard of on {key:?}: `pgsemaphore client list` shows those there are"
+    )]
+    NoClient {
+        /// The semaphore.
+        key: String,
+        /// The client.
+        client: String,
+    },
     /// Everybody who can reach the address could use, and change, everything.
     #[error(
         "{0} can be reached from other machines, and no access tokens are configured: give --client-token-file and \
@@ -78,6 +88,13 @@ pub(crate) enum CliError {
 impl CliError {
     pub(super) fn database(database: &str, source: StoreError) -> Self {
         Self::Database { database: database.to_owned(), source }
+    }
+
+    pub(super) fn settle(key: &str, client: &str, database: &str, error: SettleError) -> Self {
+        match error {
+            SettleError::NotFound => Self::NoClient { key: key.to_owned(), client: client.to_owned() },
+            SettleError::Store(source) => Self::database(database, source),
+        }
     }
 
     pub(super) fn policy(pattern: &str, database: &str, error: PolicyError) -> Self {

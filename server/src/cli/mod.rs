@@ -4,6 +4,7 @@
 //! do. Results go to standard output, logs to standard error.
 
 mod access;
+mod client;
 mod database;
 mod duration;
 mod error;
@@ -43,6 +44,9 @@ enum Command {
     Policy(policy::PolicyCommand),
     /// Show what is in use: of all semaphores, or of one
     Usage(usage::UsageArgs),
+    /// Show who holds permits, and declare clients dead that are gone
+    #[command(subcommand)]
+    Client(client::ClientCommand),
     /// See it work: four worker processes, two tenants, 200 jobs, one limit, and a count of what ran at once
     Demo,
     /// A worker process of the demo
@@ -105,6 +109,7 @@ async fn run(command: Command) -> Result<(), CliError> {
         }
         Command::Policy(command) => policy::run(command).await,
         Command::Usage(args) => usage::run(args).await,
+        Command::Client(command) => client::run(command).await,
         Command::Demo => Ok(crate::demo::run().await?),
         Command::DemoWorker(args) => Ok(crate::demo::work(args).await?),
     }

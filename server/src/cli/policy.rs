@@ -110,7 +110,7 @@ async fn list(args: &ListArgs) -> Result<(), CliError> {
 async fn delete(args: &PatternArgs) -> Result<(), CliError> {
     let (store, database) = args.database.connect_ready().await?;
     store
-        .delete_policy(&args.pattern)
+        .delete_policy(&args.pattern, &actor())
         .await
         .map_err(|error| CliError::policy(&args.pattern, &database, error))?;
     print(&format!("{}: deleted\n", args.pattern))
@@ -149,7 +149,7 @@ fn group_limit(text: &str) -> Result<(String, Value), String> {
 }
 
 /// Who changes a policy, for its `set_by`: the user of this machine.
-fn actor() -> String {
+pub(super) fn actor() -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::current()).ok().flatten();
     user.map_or_else(|| "cli".to_owned(), |user| format!("cli:{}", user.name))
 }

@@ -116,8 +116,9 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     }
     store.ready().await.map_err(failed)?;
 
-    let holder = Holder::start(store, args.forget_after);
-    print(&format!("listening on {scheme}://{address}\n"))?;
+    let url = format!("{scheme}://{address}");
+    let holder = Holder::start(store, url.as_str(), args.forget_after);
+    print(&format!("listening on {url}\n"))?;
     tracing::info!(%address, %database, "serving");
     let stopping = holder.clone();
     let shutdown = async move {

@@ -19,6 +19,7 @@ pub(super) fn needs(method: &Method, route: &str) -> Option<Scope> {
         ("GET" | "HEAD", _) => Some(Scope::Reader),
         ("POST", "/v1/semaphores/{key}/request" | "/v1/semaphores//request") => Some(Scope::Client),
         ("POST", "/v1/semaphores/{key}/sync" | "/v1/semaphores//sync") => Some(Scope::Client),
+        ("POST", "/v1/clients/{client_id}/takeover" | "/v1/clients//takeover") => Some(Scope::Client),
         _ => Some(Scope::Admin),
     }
 }

@@ -6,6 +6,7 @@
 
 mod access;
 mod body;
+mod clients;
 mod connection;
 mod health;
 mod names;

@@ -5,8 +5,8 @@ use crate::access::Keys;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use percent_encoding::percent_decode_str;
-use pgsemaphore_allocation::SemaphoreKey;
-use queue_wire::{GROUP_MAX_BYTES, KEY_MAX_BYTES, check_text};
+use pgsemaphore_allocation::{ClientId, SemaphoreKey};
+use queue_wire::{CLIENT_ID_MAX_BYTES, GROUP_MAX_BYTES, KEY_MAX_BYTES, check_text};
 
 /// A page has this many entries unless the caller says otherwise.
 const PAGE: u16 = 100;
@@ -15,6 +15,12 @@ const PAGE_MAX: u16 = 1_000;
 
 /// The `{key}` of `/v1/semaphores/{key}`, which the caller may touch.
 pub(super) struct Key(pub(super) SemaphoreKey);
+
+/// The `{client_id}` of `/v1/clients/{client_id}`.
+pub(super) struct Client(pub(super) ClientId);
+
+/// The `{client_id}` of `/v1/semaphores/{key}/clients/{client_id}`.
+pub(super) struct ClientOfKey(pub(super) ClientId);
 
 /// The `{pattern}` of `/v1/policies/{pattern}`: a key, or a key's prefix with a `*` behind it.
 pub(super) struct Pattern(pub(super) String);
@@ -40,6 +46,22 @@ impl<S: Sync> FromRequestParts<S> for Key {
             return Err(ApiError::ForbiddenKey);
         }
         Ok(Self(SemaphoreKey::new(key)))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Client {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        client(parts, 3).map(Self)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for ClientOfKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        client(parts, 5).map(Self)
     }
 }
 
@@ -107,6 +129,12 @@ fn value(query: &str, name: &'static str) -> Result<Option<String>, ApiError> {
         found = Some(decode(name, &text.replace('+', " "))?);
     }
     Ok(found)
+}
+
+fn client(parts: &Parts, at: usize) -> Result<ClientId, ApiError> {
+    let client = segment(parts, at, "client_id")?;
+    check("client_id", &client, 1, CLIENT_ID_MAX_BYTES)?;
+    Ok(ClientId::new(client))
 }
 
 fn segment(parts: &Parts, at: usize, name: &'static str) -> Result<String, ApiError> {

@@ -2,7 +2,7 @@
 
 use super::access::needs;
 use super::problem::status;
-use super::{health, policies, semaphores};
+use super::{clients, health, policies, semaphores};
 use crate::access::Scope;
 use axum::Json;
 use axum::http::Method;
@@ -26,6 +26,8 @@ pub fn document() -> utoipa::openapi::OpenApi {
         semaphores::sync,
         semaphores::usage,
         semaphores::list_semaphores,
+        clients::settle_client,
+        clients::take_over,
         policies::list_policies,
         policies::get_policy,
         policies::put_policy,
@@ -125,9 +127,31 @@ fn codes(operation: &str) -> &'static [Code] {
             Code::SemaphoreNotFound,
             Code::RequestTimeout,
             Code::Superseded,
+            Code::ClientFenced,
             Code::BodyTooLarge,
             Code::UnsupportedMediaType,
             Code::TooManyWaiting,
+            Code::Unavailable,
+            Code::ShuttingDown,
+            Code::Internal,
+        ],
+        "settle_client" => &[
+            Code::InvalidJson,
+            Code::InvalidRequest,
+            Code::ClientNotFound,
+            Code::RequestTimeout,
+            Code::BodyTooLarge,
+            Code::UnsupportedMediaType,
+            Code::Unavailable,
+            Code::Internal,
+        ],
+        "take_over" => &[
+            Code::InvalidJson,
+            Code::InvalidRequest,
+            Code::UnsupportedVersion,
+            Code::RequestTimeout,
+            Code::BodyTooLarge,
+            Code::UnsupportedMediaType,
             Code::Unavailable,
             Code::ShuttingDown,
             Code::Internal,
@@ -238,6 +262,6 @@ mod tests {
                 operations += 1;
             }
         }
-        assert_eq!(operations, 13);
+        assert_eq!(operations, 15);
     }
 }

@@ -90,7 +90,7 @@ pub(super) async fn delete_policy(
     State(holder): State<Holder>,
     Pattern(pattern): Pattern,
 ) -> Result<StatusCode, ApiError> {
-    holder.store().delete_policy(&pattern).await?;
+    holder.store().delete_policy(&pattern, ACTOR).await?;
     holder.policies_changed();
     Ok(StatusCode::NO_CONTENT)
 }

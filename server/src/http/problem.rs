@@ -2,7 +2,7 @@
 
 use crate::refusal::Refusal;
 use crate::request::Invalid;
-use crate::store::{PolicyError, StoreError};
+use crate::store::{PolicyError, SettleError, StoreError};
 use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -41,6 +41,8 @@ pub(super) enum ApiError {
     MethodNotAllowed,
     #[error("this key has neither a policy nor state; set a policy with PUT /v1/policies/{{pattern}}")]
     SemaphoreNotFound,
+    #[error("no client of this name was ever heard of on this key")]
+    ClientNotFound,
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(transparent)]
@@ -89,6 +91,8 @@ impl ApiError {
             Self::MethodNotAllowed => Code::MethodNotAllowed,
             Self::SemaphoreNotFound | Self::Refused(Refusal::SemaphoreNotFound) => Code::SemaphoreNotFound,
             Self::Refused(Refusal::Superseded) => Code::Superseded,
+            Self::Refused(Refusal::Fenced { .. }) => Code::ClientFenced,
+            Self::ClientNotFound => Code::ClientNotFound,
             Self::Refused(Refusal::TooManyWaiting) => Code::TooManyWaiting,
             Self::Refused(Refusal::ShuttingDown) => Code::ShuttingDown,
             Self::Policy(PolicyError::NotFound) => Code::PolicyNotFound,
@@ -111,6 +115,13 @@ impl ApiError {
         }
     }
 
+    fn generation(&self) -> Option<u64> {
+        match self {
+            Self::Refused(Refusal::Fenced { generation }) => Some(*generation),
+            _ => None,
+        }
+    }
+
     fn problem(&self) -> Problem {
         let code = self.code();
         let status = status(code);
@@ -125,8 +136,17 @@ impl ApiError {
             code,
             detail,
             field: self.field(),
-            generation: None,
+            generation: self.generation(),
             request_id: None,
+        }
+    }
+}
+
+impl From<SettleError> for ApiError {
+    fn from(error: SettleError) -> Self {
+        match error {
+            SettleError::NotFound => Self::ClientNotFound,
+            SettleError::Store(error) => Self::Store(error),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::access::{Gate, authorize};
 use super::problem::ApiError;
-use super::{health, openapi, policies, request_id, semaphores};
+use super::{clients, health, openapi, policies, request_id, semaphores};
 use crate::holder::Holder;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -16,6 +16,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Holder>)> {
     let key = || get(semaphores::usage);
     let request = || post(semaphores::request);
     let sync = || post(semaphores::sync);
+    let settle = || post(clients::settle_client);
     let policy = || get(policies::get_policy).put(policies::put_policy).delete(policies::delete_policy);
     let group = || put(policies::put_group_limit).delete(policies::delete_group_limit);
     vec![
@@ -26,6 +27,12 @@ fn routes() -> Vec<(&'static str, MethodRouter<Holder>)> {
         ("/v1/semaphores/{key}/request", request()),
         ("/v1/semaphores//sync", sync()),
         ("/v1/semaphores/{key}/sync", sync()),
+        ("/v1/semaphores//clients//settle", settle()),
+        ("/v1/semaphores//clients/{client_id}/settle", settle()),
+        ("/v1/semaphores/{key}/clients//settle", settle()),
+        ("/v1/semaphores/{key}/clients/{client_id}/settle", settle()),
+        ("/v1/clients//takeover", post(clients::take_over)),
+        ("/v1/clients/{client_id}/takeover", post(clients::take_over)),
         ("/v1/policies", get(policies::list_policies)),
         ("/v1/policies/", policy()),
         ("/v1/policies/{pattern}", policy()),

@@ -3,7 +3,7 @@
 use super::StoreError;
 use super::rows::{BlockedJson, kind_text, round_to, status_text, timestamp};
 use super::transaction::Attempt;
-use pgsemaphore_allocation::{Block, Plan, SemaphoreKey, Work};
+use pgsemaphore_allocation::{Act, Block, Plan, SemaphoreKey, Work};
 use sqlx::postgres::PgQueryResult;
 use sqlx::types::Json;
 use time::OffsetDateTime;
@@ -20,7 +20,8 @@ pub(crate) async fn apply(
     write_groups(attempt, key, plan).await?;
     write_blocks(attempt, key, plan).await?;
     write_pending(attempt, key, plan).await?;
-    write_clients(attempt, key, plan).await
+    write_clients(attempt, key, plan).await?;
+    write_audit(attempt, key, plan).await
 }
 
 fn expect_rows(result: &PgQueryResult, expected: usize) -> Result<(), StoreError> {
@@ -63,7 +64,10 @@ async fn write_key(
         .bind(semaphore.slot_cap)
         .bind(semaphore.live_leases)
         .bind(semaphore.leases_due.map(timestamp))
-        .bind(semaphore.leases_judged_by);
+        .bind(semaphore.leases_judged_by)
+        .bind(semaphore.settle_after.map(|after| after / 1000))
+        .bind(semaphore.settle_after_since.map(timestamp))
+        .bind(semaphore.silence_due.map(timestamp));
     expect_rows(&query.execute(&mut *attempt.tx).await?, 1)
 }
 
@@ -170,6 +174,7 @@ async fn write_clients(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -
     }
     let blocked =
         |client: &pgsemaphore_allocation::Client| Json(client.blocked.iter().map(BlockedJson::new).collect());
+    let processes = || clients.values().map(|client| client.incarnation.as_ref());
     let query = sqlx::query(include_str!("../../queries/write_clients.sql"))
         .bind(key.as_str())
         .bind(clients.keys().map(|id| id.as_str()).collect::<Vec<_>>())
@@ -178,8 +183,56 @@ async fn write_clients(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -
         .bind(clients.values().map(blocked).collect::<Vec<Json<Vec<BlockedJson>>>>())
         .bind(clients.values().map(|client| client.blocked_at.map(timestamp)).collect::<Vec<_>>())
         .bind(clients.values().map(|client| array_text(&client.leases)).collect::<Vec<_>>())
-        .bind(clients.values().map(|client| client.open_blocks.cast_signed()).collect::<Vec<_>>());
+        .bind(clients.values().map(|client| client.open_blocks.cast_signed()).collect::<Vec<_>>())
+        .bind(processes().map(|process| process.map(|p| round_to(p.generation))).collect::<Vec<_>>())
+        .bind(processes().map(|process| process.and_then(|p| p.process.as_deref())).collect::<Vec<_>>())
+        .bind(processes().map(|process| process.is_some_and(|p| p.resumes)).collect::<Vec<_>>())
+        .bind(clients.values().map(|client| round_to(client.lowest_generation)).collect::<Vec<_>>())
+        .bind(clients.values().map(|client| client.fenced_at.map(timestamp)).collect::<Vec<_>>());
     expect_rows(&query.execute(&mut *attempt.tx).await?, clients.len())
+}
+
+async fn write_audit(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -> Result<(), StoreError> {
+    let audit = &plan.audit;
+    if audit.is_empty() {
+        return Ok(());
+    }
+    let query = sqlx::query(include_str!("../../queries/write_audit.sql"))
+        .bind(key.as_str())
+        .bind(timestamp(plan.now))
+        .bind(audit.iter().map(|entry| entry.client.as_str()).collect::<Vec<_>>())
+        .bind(audit.iter().map(|entry| action_text(entry.act)).collect::<Vec<_>>())
+        .bind(audit.iter().map(|entry| actor_text(entry.act)).collect::<Vec<_>>())
+        .bind(audit.iter().map(|entry| round_to(entry.generation)).collect::<Vec<_>>())
+        .bind(audit.iter().map(|entry| entry.grants).collect::<Vec<_>>())
+        .bind(audit.iter().map(|entry| entry.leases).collect::<Vec<_>>())
+        .bind(audit.iter().map(|entry| detail_text(entry.act)).collect::<Vec<_>>());
+    expect_rows(&query.execute(&mut *attempt.tx).await?, audit.len())
+}
+
+fn action_text(act: Act) -> &'static str {
+    match act {
+        Act::Takeover { .. } => "takeover",
+        Act::SettleSilent => "settle_silent",
+        Act::UnknownToClient => "unknown_to_client",
+    }
+}
+
+/// On whose word: the client's, or nobody's but the policy's.
+fn actor_text(act: Act) -> &'static str {
+    match act {
+        Act::Takeover { .. } | Act::UnknownToClient => "client",
+        Act::SettleSilent => "policy",
+    }
+}
+
+fn detail_text(act: Act) -> Option<&'static str> {
+    match act {
+        Act::Takeover { resume: true } => Some("resumed by a process of this generation"),
+        Act::Takeover { resume: false } => Some("given up by a process of this generation"),
+        Act::SettleSilent => Some("silent for longer than settle_lost_clients_after_ms"),
+        Act::UnknownToClient => Some("not among the blocks that the client holds"),
+    }
 }
 
 /// A list of slots as PostgreSQL spells an array.

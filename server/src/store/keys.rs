@@ -4,7 +4,7 @@ use super::{Attempt, Body, Step, Store, StoreError};
 use pgsemaphore_allocation::SemaphoreKey;
 use std::time::Duration;
 
-/// Keys that one sweep forgets at most; the next one goes on.
+/// Keys, and clients, that one sweep forgets at most; the next one goes on.
 const SWEEP_MAX: i64 = 1000;
 
 /// A key that has something to do.
@@ -38,6 +38,22 @@ impl Store {
                 usize::from(self.transaction("forget", &SemaphoreKey::new(key.as_str()), &forget).await?);
         }
         Ok(forgotten)
+    }
+}
+
+impl Store {
+    /// Keys in use whose rows have to learn after what silence clients are settled.
+    pub(crate) async fn keys_to_judge(&self) -> Result<Vec<SemaphoreKey>, StoreError> {
+        let query = sqlx::query_scalar(include_str!("../../queries/read_keys_to_judge.sql"));
+        let keys: Vec<String> = query.fetch_all(self.pool()).await?;
+        Ok(keys.into_iter().map(SemaphoreKey::new).collect())
+    }
+
+    /// Deletes rows of clients that hold nothing and were not heard for `after`. Says how many.
+    pub(crate) async fn forget_gone_clients(&self, after: Duration) -> Result<u64, StoreError> {
+        let query = sqlx::query(include_str!("../../queries/delete_gone_clients.sql"));
+        let result = query.bind(after.as_secs_f64()).bind(SWEEP_MAX).execute(self.pool()).await?;
+        Ok(result.rows_affected())
     }
 }
 

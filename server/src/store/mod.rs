@@ -4,9 +4,11 @@
 //! authoritative for what a round decides: that is `pgsemaphore_allocation`. Each statement is a file in `queries/`.
 
 mod apply;
+mod clients;
 mod connect;
 mod connections;
 mod error;
+mod heartbeat;
 mod keys;
 mod load;
 mod policies;
@@ -16,10 +18,11 @@ mod transaction;
 mod usage;
 
 pub(crate) use apply::apply;
+pub use clients::{KnownClient, SettleError, Settled};
 pub use connect::SESSION_SETTINGS;
 use connections::Connections;
 pub use error::StoreError;
-pub(crate) use load::{Loaded, Missing, Taken, load, take};
+pub(crate) use load::{Loaded, Missing, Taken, knows_clients, load, take};
 pub use policies::{Policy, PolicyError, PolicyPage};
 pub(crate) use prepare::Prepared;
 pub use transaction::Attempts;

@@ -158,9 +158,10 @@ impl Store {
     }
 
     /// Deletes a policy and its group limits.
-    pub async fn delete_policy(&self, pattern: &str) -> Result<(), PolicyError> {
+    pub async fn delete_policy(&self, pattern: &str, actor: &str) -> Result<(), PolicyError> {
         let deleted: bool = sqlx::query_scalar(include_str!("../../queries/delete_policy.sql"))
             .bind(pattern)
+            .bind(actor)
             .fetch_one(self.pool())
             .await?;
         if deleted { Ok(()) } else { Err(PolicyError::NotFound) }

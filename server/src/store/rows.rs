@@ -2,8 +2,8 @@
 
 use super::StoreError;
 use pgsemaphore_allocation::{
-    Batch, Block, BlockId, BlockedEntry, Client, ClientId, DbTime, Extra, Group, Kind, Lacking, Policy,
-    Provisioning, Reason, Semaphore, Status,
+    Batch, Block, BlockId, BlockedEntry, Client, ClientId, DbTime, Extra, Group, Incarnation, Kind, Lacking,
+    Policy, Provisioning, Reason, Semaphore, Status,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
@@ -47,6 +47,9 @@ pub(super) struct KeyRow {
     leases_due: Option<OffsetDateTime>,
     leases_judged_by: Option<i64>,
     contended_until: Option<OffsetDateTime>,
+    settle_after_ms: Option<i64>,
+    settle_after_since: Option<OffsetDateTime>,
+    silence_due: Option<OffsetDateTime>,
     batch_ns: Option<Vec<i32>>,
     batch_deadlines: Option<Vec<OffsetDateTime>>,
     batch_open: Option<Vec<i32>>,
@@ -68,6 +71,7 @@ pub(super) struct KeyRow {
     permits_per_lease: Option<i32>,
     lease_ttl_ms: Option<i64>,
     limited_groups: Option<String>,
+    settle_lost_clients_after_ms: Option<i64>,
     stamp: Option<i64>,
 }
 
@@ -86,6 +90,9 @@ impl KeyRow {
             leases_due: self.leases_due.map(db_time),
             leases_judged_by: self.leases_judged_by.unwrap_or(0),
             contended_until: self.contended_until.map(db_time),
+            settle_after: self.settle_after_ms.map(|ms| ms * 1000),
+            settle_after_since: self.settle_after_since.map(db_time),
+            silence_due: self.silence_due.map(db_time),
             batches: batches
                 .zip(deadlines.into_iter().zip(open))
                 .map(|(n, (deadline, open))| Batch { n, deadline: db_time(deadline), open })
@@ -110,6 +117,7 @@ impl KeyRow {
             permits_per_lease: i64::from(self.permits_per_lease.unwrap_or(0)),
             lease_ttl: self.lease_ttl_ms.unwrap_or(0) * 1000,
             leases_within_group_limit: self.limited_groups.as_deref() == Some("within_group_limit"),
+            settle_after: self.settle_lost_clients_after_ms.map(|ms| ms * 1000),
             stamp: self.stamp.unwrap_or(0),
         }))
     }
@@ -205,6 +213,11 @@ pub(super) fn status_text(status: Status) -> &'static str {
 pub(super) struct ClientRow {
     pub(super) client_id: String,
     last_seen: OffsetDateTime,
+    generation: Option<i64>,
+    process: Option<String>,
+    resumes: bool,
+    lowest_generation: i64,
+    fenced_at: Option<OffsetDateTime>,
     last_block: i64,
     blocked: Json<Vec<BlockedJson>>,
     blocked_at: Option<OffsetDateTime>,
@@ -214,8 +227,13 @@ pub(super) struct ClientRow {
 
 impl ClientRow {
     pub(super) fn client(self) -> Result<Client, StoreError> {
+        let (process, resumes) = (self.process, self.resumes);
+        let incarnation = |generation| Incarnation { generation: round_of(generation), process, resumes };
         Ok(Client {
             last_seen: db_time(self.last_seen),
+            incarnation: self.generation.map(incarnation),
+            lowest_generation: round_of(self.lowest_generation),
+            fenced_at: self.fenced_at.map(db_time),
             last_block: round_of(self.last_block),
             blocked: self.blocked.0.into_iter().map(BlockedJson::entry).collect::<Result<_, _>>()?,
             blocked_at: self.blocked_at.map(db_time),

@@ -2,11 +2,11 @@
 
 /// SplitMix64.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// Starts from a seed.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -19,27 +19,27 @@ impl Random {
     }
 
     /// A number below `n`; 0 if `n` is 0.
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next().checked_rem(n).unwrap_or(0)
     }
 
     /// A number between these two, both included.
-    pub fn between(&mut self, from: i64, to: i64) -> i64 {
+    pub(crate) fn between(&mut self, from: i64, to: i64) -> i64 {
         from.saturating_add_unsigned(self.below(to.abs_diff(from).saturating_add(1)))
     }
 
     /// True so many times in a hundred.
-    pub fn percent(&mut self, percent: u64) -> bool {
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
     /// A place in a list of this length.
-    pub fn index(&mut self, len: usize) -> Option<usize> {
+    pub(crate) fn index(&mut self, len: usize) -> Option<usize> {
         usize::try_from(self.below(u64::try_from(len).unwrap_or(u64::MAX))).ok().filter(|at| *at < len)
     }
 
     /// One of several things, each as often as its weight says.
-    pub fn weighted<T: Copy>(&mut self, choices: &[(u64, T)]) -> Option<T> {
+    pub(crate) fn weighted<T: Copy>(&mut self, choices: &[(u64, T)]) -> Option<T> {
         let mut at = self.below(choices.iter().map(|(weight, _)| weight).sum());
         for (weight, choice) in choices {
             match at.checked_sub(*weight) {

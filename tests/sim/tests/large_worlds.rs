@@ -42,7 +42,19 @@ fn wants(groups: usize) -> Call {
     let demand = (0..groups).map(demand).collect();
     let (grants, leases) = Default::default();
     let client = ClientId::new("A");
-    Call { client, seen: 0, waited: 0, demand, grants, leases, takes_leases: false, applied: false }
+    let from = Default::default();
+    Call {
+        client,
+        from,
+        seen: 0,
+        all: false,
+        waited: 0,
+        demand,
+        grants,
+        leases,
+        takes_leases: false,
+        applied: false,
+    }
 }
 
 /// A message of a client that has seen everything up to now.

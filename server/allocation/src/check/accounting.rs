@@ -101,6 +101,12 @@ pub(super) fn what_comes_back_has_a_reason(case: &Case) -> Result<(), Violation>
     let reports = Reports::of(case);
     for old in case.before.blocks.values() {
         let new = case.after(old);
+        if case.is_written_off(old) {
+            match new {
+                Some(block) => return violated("P4", format!("{block:?} is of nobody and still counts")),
+                None => continue,
+            }
+        }
         let Marks { used, released, stopped } = reports.believed(old);
         let over = match old.kind {
             Kind::Grant => old.deadline <= case.plan.now && case.reclaims(),
@@ -178,15 +184,16 @@ impl<'a> Reports<'a> {
 /// A new block takes a row that is free, and a free row is known as such.
 pub(super) fn rows_are_not_shared(case: &Case) -> Result<(), Violation> {
     let (old, new) = (&case.before.semaphore, &case.plan.semaphore);
+    let was_listed: BTreeSet<_> = old.free_slots.iter().collect();
+    let listed: BTreeSet<_> = new.free_slots.iter().collect();
     for block in case.made() {
         let slot = block.id.slot;
         let freed = case.before.blocks.contains_key(&slot);
-        let free = freed || old.free_slots.contains(&slot) || (old.next_slot <= slot && slot < old.slot_cap);
-        if !free || new.free_slots.contains(&slot) || slot >= new.next_slot {
+        let free = freed || was_listed.contains(&slot) || (old.next_slot <= slot && slot < old.slot_cap);
+        if !free || listed.contains(&slot) || slot >= new.next_slot {
             return violated("P2", format!("{block:?} shares its row"));
         }
     }
-    let listed: BTreeSet<_> = new.free_slots.iter().collect();
     if listed.len() != new.free_slots.len() {
         return violated("P2", "a row is listed as free twice");
     }

@@ -74,19 +74,23 @@ fn above_mode(policy: &Policy, usage: &Semaphore, kind: Kind) -> Option<String> 
 pub(super) fn oldest_is_served_first(case: &Case) -> Result<(), Violation> {
     let mut starved = BTreeMap::<Option<&Group>, Place>::new();
     let mut served = BTreeMap::<Option<&Group>, Place>::new();
+    let mut calls_of = BTreeMap::<_, usize>::new();
+    case.calls.iter().for_each(|call| *calls_of.entry(&call.client).or_default() += 1);
     let mut owners = BTreeSet::new();
     let grants = case.made().filter(|block| block.kind == Kind::Grant);
     owners.extend(grants.map(|block| (&block.client, &block.group)));
     for (at, (call, outcome)) in case.calls.iter().zip(&case.plan.answers).enumerate() {
         let Outcome::Answered(answer) = outcome else { continue };
+        let reasons: BTreeMap<_, _> =
+            answer.blocked.iter().map(|lacks| (&lacks.group, lacks.reason)).collect();
         for demand in &call.demand {
             let place = (case.plan.now - call.waited - demand.oldest_age, at);
-            let lacks = answer.blocked.iter().find(|lacks| lacks.group == demand.group);
-            for scope in scopes(lacks.map(|lacks| lacks.reason), &demand.group) {
+            for scope in scopes(reasons.get(&demand.group).copied(), &demand.group) {
                 let first = starved.entry(scope).or_insert(place);
                 *first = place.min(*first);
             }
-            if owners.contains(&(&call.client, &demand.group)) && !shared_owner(case, at) {
+            // Of two calls of one client it can't be told for which a block was made.
+            if owners.contains(&(&call.client, &demand.group)) && calls_of[&call.client] == 1 {
                 for scope in [None, Some(&demand.group)] {
                     let last = served.entry(scope).or_insert(place);
                     *last = place.max(*last);
@@ -114,10 +118,4 @@ fn scopes(lacks: Option<Reason>, group: &Group) -> Vec<Option<&Group>> {
         Some(Reason::GroupLimit) => vec![Some(group)],
         Some(Reason::LimitResolutionError) | None => Vec::new(),
     }
-}
-
-/// Two calls of one client in a round: what was made can't be told apart.
-fn shared_owner(case: &Case, at: usize) -> bool {
-    let client = &case.calls[at].client;
-    case.calls.iter().filter(|call| call.client == *client).count() > 1
 }

@@ -1,8 +1,9 @@
 //! What nobody claims is found when it is due, and comes back.
 
 use super::{Case, Violation, Work, violated};
+use crate::names::Slot;
 use crate::state::{Block, Kind, Status};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// After a round or a timer no grant that was due keeps unclaimed permits, and no batch is due any more.
 pub(super) fn what_is_due_came_back(case: &Case) -> Result<(), Violation> {
@@ -24,26 +25,27 @@ pub(super) fn what_is_due_came_back(case: &Case) -> Result<(), Violation> {
 
 /// Every grant with unclaimed permits is in a batch that is due no later than the grant, and that lists its row.
 pub(super) fn what_will_be_due_is_found(case: &Case) -> Result<(), Violation> {
-    match known(case).find(|block| block.unclaimed() > 0 && !is_found(case, block)) {
+    let written = case.plan.pending.iter();
+    let lists = written.map(|(n, write)| (*n, (write.append, write.slots.iter().copied().collect())));
+    let lists: Lists = lists.collect();
+    match case.known().find(|block| block.unclaimed() > 0 && !is_found(case, &lists, block)) {
         Some(block) => violated("P4", format!("no batch finds {block:?} when it is due")),
         None => Ok(()),
     }
 }
 
-/// The blocks that a plan read or makes, as they are after it.
-fn known<'a>(case: &'a Case) -> impl Iterator<Item = &'a Block> {
-    case.before.blocks.values().filter_map(|block| case.after(block)).chain(case.made())
-}
+/// What the plan lists in each batch, and whether it is added to what was listed.
+type Lists = BTreeMap<i32, (bool, BTreeSet<Slot>)>;
 
-fn is_found(case: &Case, block: &Block) -> bool {
+fn is_found(case: &Case, lists: &Lists, block: &Block) -> bool {
     let Some(n) = block.batch else { return false };
     let batch = case.plan.semaphore.batches.iter().find(|batch| batch.n == n);
     if batch.is_none_or(|batch| batch.deadline > block.deadline) {
         return false;
     }
     let was_there = case.before.blocks.get(&block.id.slot).is_some_and(|old| old.batch == Some(n));
-    match case.plan.pending.get(&n) {
-        Some(write) => write.slots.contains(&block.id.slot) || (write.append && was_there),
+    match lists.get(&n) {
+        Some((append, slots)) => slots.contains(&block.id.slot) || (*append && was_there),
         None => was_there,
     }
 }
@@ -73,7 +75,7 @@ pub(super) fn batches_count_their_grants(case: &Case) -> Result<(), Violation> {
 
 /// After a round no lease is live that was silent for its ttl, and the next one that will be is found in time.
 pub(super) fn silent_leases_are_retired(case: &Case) -> Result<(), Violation> {
-    let live = || known(case).filter(|block| block.kind == Kind::Lease && block.status == Status::Active);
+    let live = || case.known().filter(|block| block.kind == Kind::Lease && block.status == Status::Active);
     let due = |lease: &Block| lease.reported_at + lease.ttl;
     let round = case.work == Work::Round && case.before.policy.is_some();
     if let Some(lease) = live().find(|lease| round && due(lease) <= case.plan.now) {

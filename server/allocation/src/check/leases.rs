@@ -4,29 +4,28 @@ use super::accounting::counts;
 use super::{Case, Violation, Work, violated};
 use crate::names::{Group, Permits};
 use crate::state::{Block, Extra, Kind, Policy, Provisioning, Semaphore, Status};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A lease goes to demand of a client that takes leases, in a group that may have them, and only where the client has
 /// no other one to draw from.
 pub(super) fn go_where_they_may(case: &Case) -> Result<(), Violation> {
     let Some(policy) = &case.before.policy else { return Ok(()) };
+    let takers = case.calls.iter().filter(|call| call.takes_leases);
+    let wanted: BTreeSet<_> = takers
+        .flat_map(|call| call.demand.iter().map(move |demand| (&call.client, demand)))
+        .filter(|(_, demand)| demand.count > 0)
+        .map(|(client, demand)| (client, &demand.group))
+        .collect();
     for lease in case.made().filter(|block| block.kind == Kind::Lease) {
-        let asked = case.calls.iter().any(|call| {
-            let mut demand = call.demand.iter();
-            call.client == lease.client
-                && call.takes_leases
-                && demand.any(|demand| demand.group == lease.group && demand.count > 0)
-        });
+        let asked = wanted.contains(&(&lease.client, &lease.group));
         let limited = case.before.groups.get(&lease.group).is_some_and(|group| group.limit.is_some());
         let another = |other: &Block| {
-            is_live(other)
-                && other.id != lease.id
-                && (&other.client, &other.group) == (&lease.client, &lease.group)
-                && other.used < other.permits
+            is_live(other) && other.id != lease.id && other.group == lease.group && other.used < other.permits
         };
         if !asked
             || (limited && !policy.leases_within_group_limit)
             || lease.permits > policy.permits_per_lease
-            || all(case).any(another)
+            || case.own(&lease.client).any(another)
         {
             return violated("P1", format!("{lease:?} may not be"));
         }
@@ -55,14 +54,15 @@ pub(super) fn that_may_not_stay_are_retired(case: &Case) -> Result<(), Violation
     let live = if all_read { live } else { case.before.semaphore.live_leases.min(live) };
     let usage = if all_read { &case.plan.semaphore } else { &case.before.semaphore };
     let beyond = beyond_budget(policy, usage);
-    if live > 0 && beyond > if all_read { coming_back(case, None) } else { 0 } {
+    let coming_back = if all_read { coming_back(case) } else { BTreeMap::new() };
+    if live > 0 && beyond > coming_back.values().sum() {
         return violated("P1", format!("{live} leases are live, and {beyond} permits above their budget"));
     }
     for (name, before) in &case.before.groups {
         let Some(ceiling) = before.limit else { continue };
         let after = case.plan.groups.get(name).unwrap_or(before);
         let usage = if all_read { after } else { before };
-        let coming = if all_read { coming_back(case, Some(name)) } else { 0 };
+        let coming = coming_back.get(name).copied().unwrap_or(0);
         let stays = policy.leases_within_group_limit && usage.grants + usage.leases - ceiling <= coming;
         let live = if all_read { after.live_leases } else { before.live_leases.min(after.live_leases) };
         if live > 0 && !stays {
@@ -89,18 +89,15 @@ fn beyond_budget(policy: &Policy, usage: &Semaphore) -> Permits {
     .max(0)
 }
 
-/// What clients of retired leases have not drawn and still count, as far as those leases were read.
-fn coming_back(case: &Case, group: Option<&Group>) -> Permits {
-    let retired = all(case).filter(|block| block.kind == Kind::Lease && block.status == Status::Retired);
-    let concerned = retired.filter(|lease| group.is_none_or(|group| lease.group == *group));
-    concerned.map(|lease| counts(lease) - (lease.used - lease.released)).sum()
+/// What clients of retired leases have not drawn and still count, by group, as far as those leases were read.
+fn coming_back<'a>(case: &Case<'a>) -> BTreeMap<&'a Group, Permits> {
+    let mut coming_back = BTreeMap::<_, Permits>::new();
+    for lease in case.known().filter(|block| block.kind == Kind::Lease && block.status == Status::Retired) {
+        *coming_back.entry(&lease.group).or_default() += counts(lease) - (lease.used - lease.released);
+    }
+    coming_back
 }
 
 fn is_live(block: &Block) -> bool {
     block.kind == Kind::Lease && block.status == Status::Active
-}
-
-/// The blocks that were read or made, as they are after the plan.
-fn all<'a>(case: &'a Case) -> impl Iterator<Item = &'a Block> {
-    case.before.blocks.values().filter_map(|block| case.after(block)).chain(case.made())
 }

@@ -5,14 +5,17 @@
 
 mod accounting;
 mod admission;
+mod fencing;
 mod finding;
 mod leases;
 mod telling;
 
 use crate::answers::{Outcome, Refused};
 use crate::call::Call;
+use crate::names::{BlockId, ClientId};
 use crate::plan::{Plan, Work};
 use crate::state::{Block, State};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A promise that a plan breaks.
@@ -37,11 +40,13 @@ impl std::error::Error for Violation {}
 /// # Errors
 /// The first promise that the plan breaks.
 pub fn check(work: Work, before: &State, calls: &[Call], plan: &Plan) -> Result<(), Violation> {
-    let case = Case { work, before, calls, plan };
+    let case = Case::new(work, before, calls, plan);
     accounting::counters_follow_blocks(&case)?;
     accounting::marks_only_move_forward(&case)?;
     accounting::what_comes_back_has_a_reason(&case)?;
     accounting::rows_are_not_shared(&case)?;
+    fencing::one_process_speaks(&case)?;
+    fencing::declarations_are_kept(&case)?;
     admission::rounds_rise(&case)?;
     admission::ceilings_hold(&case)?;
     admission::oldest_is_served_first(&case)?;
@@ -63,13 +68,43 @@ struct Case<'a> {
     before: &'a State,
     calls: &'a [Call],
     plan: &'a Plan,
+    /// The blocks that were read or made, as they are after the plan, by owner: a round of many calls looks at each
+    /// block a few times and not once for each call.
+    own: BTreeMap<&'a ClientId, Vec<&'a Block>>,
+    /// Blocks that come back whatever their owner says of them.
+    written_off: BTreeSet<BlockId>,
 }
 
-impl Case<'_> {
+impl<'a> Case<'a> {
+    fn new(work: Work, before: &'a State, calls: &'a [Call], plan: &'a Plan) -> Self {
+        let mut case = Self { work, before, calls, plan, own: BTreeMap::new(), written_off: BTreeSet::new() };
+        let mut own = BTreeMap::<_, Vec<_>>::new();
+        case.known().for_each(|block| own.entry(&block.client).or_default().push(block));
+        case.own = own;
+        case.written_off = fencing::written_off(&case);
+        case
+    }
+
+    /// The blocks that were read or made, as they are after the plan.
+    fn known(&self) -> impl Iterator<Item = &'a Block> {
+        let before = self.before.blocks.values();
+        before.filter_map(|block| self.after(block)).chain(self.made())
+    }
+
+    /// Those of them that a client holds.
+    fn own(&self, client: &ClientId) -> impl Iterator<Item = &'a Block> {
+        self.own.get(client).into_iter().flatten().copied()
+    }
+
+    /// Those of them that the caller has not heard of by its `seen`.
+    fn unheard(&self, call: &Call) -> impl Iterator<Item = &'a Block> {
+        self.own(&call.client).filter(|block| block.id.round > call.seen)
+    }
+
     /// Blocks that the plan makes.
-    fn made(&self) -> impl Iterator<Item = &Block> {
-        let known =
-            |block: &Block| self.before.blocks.get(&block.id.slot).is_some_and(|old| old.id == block.id);
+    fn made(&self) -> impl Iterator<Item = &'a Block> {
+        let before = self.before;
+        let known = |block: &Block| before.blocks.get(&block.id.slot).is_some_and(|old| old.id == block.id);
         self.plan.blocks.values().flatten().filter(move |block| !known(block))
     }
 
@@ -90,15 +125,21 @@ impl Case<'_> {
         }
     }
 
-    /// Calls whose reports were applied.
-    fn admitted(&self) -> impl Iterator<Item = &Call> {
+    /// Calls that were heard, so that their reports count.
+    fn admitted(&self) -> impl Iterator<Item = &'a Call> {
+        let heard =
+            |outcome: &Outcome| matches!(outcome, Outcome::Answered(_) | Outcome::Refused(Refused::NoPolicy));
         let told = self.calls.iter().zip(&self.plan.answers);
-        told.filter(|(_, outcome)| !matches!(outcome, Outcome::Refused(Refused::SeenTooFarAhead { .. })))
-            .map(|(call, _)| call)
+        told.filter(move |(_, outcome)| heard(outcome)).map(|(call, _)| call)
+    }
+
+    /// Whether an open block comes back whatever its owner says of it.
+    fn is_written_off(&self, block: &Block) -> bool {
+        self.written_off.contains(&block.id)
     }
 
     /// What a block is after the plan.
-    fn after(&self, block: &Block) -> Option<&Block> {
+    fn after(&self, block: &Block) -> Option<&'a Block> {
         let now = match self.plan.blocks.get(&block.id.slot) {
             Some(written) => written.as_ref(),
             None => self.before.blocks.get(&block.id.slot),

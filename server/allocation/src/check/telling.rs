@@ -1,10 +1,10 @@
 //! What calls are told is what is written.
 
 use super::accounting::counts;
-use super::{Case, Violation, Work, violated};
+use super::{Case, Violation, Work, fencing, violated};
 use crate::answers::{Answer, Outcome, Verdict, VerdictStatus};
 use crate::blocked::{Lacking, Reason};
-use crate::call::{Call, Demand};
+use crate::call::Call;
 use crate::names::{BlockId, Group, Permits};
 use crate::state::{Block, Kind, Provisioning, Status};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,10 +19,12 @@ pub(super) fn every_demand_is_explained(case: &Case) -> Result<(), Violation> {
     }
     for (call, outcome) in case.calls.iter().zip(&case.plan.answers) {
         let Outcome::Answered(answer) = outcome else { continue };
+        let on_their_way = on_their_way(case, call);
+        let lacking: BTreeMap<_, _> =
+            answer.blocked.iter().map(|lacks| (&lacks.group, lacks.count)).collect();
         for demand in &call.demand {
-            let covered = covered(case, call, demand);
-            let blocked =
-                answer.blocked.iter().find(|lacks| lacks.group == demand.group).map_or(0, |b| b.count);
+            let covered = on_their_way.get(&demand.group).copied().unwrap_or(0);
+            let blocked = lacking.get(&demand.group).copied().unwrap_or(0);
             if covered + blocked < demand.count || (blocked > 0 && covered + blocked != demand.count) {
                 return violated(
                     "P6",
@@ -42,7 +44,8 @@ pub(super) fn reasons_are_true(case: &Case) -> Result<(), Violation> {
         Outcome::Refused(_) => None,
     });
     let lacking: Vec<_> = answers.clone().flat_map(|answer| &answer.blocked).collect();
-    if let Some(lacks) = lacking.iter().find(|lacks| !is_used_up(case, lacks)) {
+    let charged = charged(case);
+    if let Some(lacks) = lacking.iter().find(|lacks| !is_used_up(case, charged, lacks)) {
         return violated("P6", format!("there are permits for {lacks:?}"));
     }
     let by_limit = lacking.iter().any(|lacks| lacks.reason == Reason::Limit);
@@ -65,10 +68,9 @@ pub(super) fn contended_groups_are_told(case: &Case) -> Result<(), Violation> {
         if let Some(lacks) = lacking.find(|lacks| !contended(&lacks.group)) {
             return violated("P6", format!("{lacks:?}, and its group is not contended"));
         }
-        let kept = case.before.blocks.values().filter_map(|block| case.after(block));
-        let leases = kept.chain(case.made()).filter(|block| block.kind == Kind::Lease);
-        let own = leases.filter(|lease| lease.client == call.client).map(|lease| &lease.group);
-        let expected: BTreeSet<_> = own.filter(|group| contended(group)).collect();
+        let leases = case.own(&call.client).filter(|block| block.kind == Kind::Lease);
+        let expected: BTreeSet<_> =
+            leases.map(|lease| &lease.group).filter(|group| contended(group)).collect();
         if !answer.contended_groups.iter().eq(expected.iter().copied()) {
             return violated("P6", format!("contended groups {expected:?} are not what the reply says"));
         }
@@ -76,13 +78,13 @@ pub(super) fn contended_groups_are_told(case: &Case) -> Result<(), Violation> {
     Ok(())
 }
 
-fn is_used_up(case: &Case, lacks: &Lacking) -> bool {
+fn is_used_up(case: &Case, charged: Permits, lacks: &Lacking) -> bool {
     let limit = case.before.policy.as_ref().and_then(|policy| policy.limit);
     let before = case.before.groups.get(&lacks.group);
     let ceiling = before.and_then(|usage| usage.limit);
     let group = case.plan.groups.get(&lacks.group).or(before).map_or(0, |usage| usage.grants + usage.leases);
     let usage = &case.plan.semaphore;
-    let total = usage.grants + usage.leases + charged(case);
+    let total = usage.grants + usage.leases + charged;
     let of_mode = |limit: Permits| match case.before.policy.as_ref().map(|policy| policy.provisioning) {
         Some(Provisioning::Over { .. }) => usage.grants >= limit,
         Some(Provisioning::Under { reserve }) => {
@@ -112,8 +114,11 @@ pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
         }
     }
     let before = |id| case.before.clients.get(id).map_or(&[][..], |client| &client.blocked);
-    let mut written = case.plan.clients.iter();
-    if let Some((id, _)) = written.find(|(id, new)| !told.contains_key(id) && new.blocked != before(id)) {
+    let mut written = case.plan.clients.iter().filter(|(id, new)| {
+        let dead = new.blocked.is_empty() && fencing::is_fenced_anew(case, id);
+        !told.contains_key(id) && new.blocked != before(id) && !dead
+    });
+    if let Some((id, _)) = written.next() {
         return violated("P6", format!("what blocks {id:?} changes, and it was told nothing"));
     }
     for (client, entries) in told {
@@ -125,22 +130,18 @@ pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
     Ok(())
 }
 
-/// Permits that this call's reply delivers for the demand, and were not reported in it.
-fn covered(case: &Case, call: &Call, demand: &Demand) -> Permits {
-    let known: BTreeSet<_> = reported(call).map(str::to_owned).collect();
-    let unheard = |block: &&Block| {
-        block.client == call.client
-            && block.group == demand.group
-            && block.id.round > call.seen
-            && !known.contains(&block.id.to_string())
-    };
-    let permits = |block: &Block| match (block.kind, block.status) {
-        (Kind::Grant, _) => block.permits,
-        (Kind::Lease, Status::Active) => block.permits - block.used,
-        (Kind::Lease, _) => 0,
-    };
-    let kept = case.before.blocks.values().filter_map(|block| case.after(block));
-    kept.chain(case.made()).filter(unheard).map(permits).sum()
+/// Permits that this call's reply delivers, and that were not reported in it.
+fn on_their_way<'a>(case: &Case<'a>, call: &Call) -> BTreeMap<&'a Group, Permits> {
+    let known: BTreeSet<_> = call.reported().filter_map(BlockId::parse).collect();
+    let mut permits = BTreeMap::<_, Permits>::new();
+    for block in case.unheard(call).filter(|block| !known.contains(&block.id)) {
+        *permits.entry(&block.group).or_default() += match (block.kind, block.status) {
+            (Kind::Grant, _) => block.permits,
+            (Kind::Lease, Status::Active) => block.permits - block.used,
+            (Kind::Lease, _) => 0,
+        };
+    }
+    permits
 }
 
 /// The most that leases which the round did not find can have been charged.
@@ -165,7 +166,7 @@ pub(super) fn every_verdict_is_what_is_written(case: &Case) -> Result<(), Violat
         if told.len() != answer.verdicts.len() {
             return violated("P7", "a block appears twice in one reply");
         }
-        if let Some(id) = reported(call).find(|id| !told.contains(id)) {
+        if let Some(id) = call.reported().find(|id| !told.contains(id)) {
             return violated("P7", format!("no verdict for {id:?}"));
         }
         delivered(case, call, &told)?;
@@ -174,17 +175,8 @@ pub(super) fn every_verdict_is_what_is_written(case: &Case) -> Result<(), Violat
     Ok(())
 }
 
-fn reported(call: &Call) -> impl Iterator<Item = &str> {
-    let grants = call.grants.iter().map(|report| report.id.as_str());
-    grants.chain(call.leases.iter().map(|report| report.id.as_str()))
-}
-
 fn delivered(case: &Case, call: &Call, told: &BTreeSet<&str>) -> Result<(), Violation> {
-    let unheard = |block: &&Block| block.client == call.client && block.id.round > call.seen;
-    let kept = case.before.blocks.values().filter_map(|block| case.after(block));
-    let missing =
-        kept.chain(case.made()).filter(unheard).find(|block| !told.contains(block.id.to_string().as_str()));
-    match missing {
+    match case.unheard(call).find(|block| !told.contains(block.id.to_string().as_str())) {
         Some(block) => violated("P4", format!("the reply does not deliver {block:?}")),
         None => Ok(()),
     }
@@ -209,7 +201,8 @@ fn is_true(case: &Case, call: &Call, verdict: &Verdict) -> bool {
     match (verdict.status, &verdict.block) {
         (VerdictStatus::Open(status), Some(block)) => after == Some(block) && status == block.status,
         (VerdictStatus::Settled, Some(block)) => {
-            before.is_some() && after.is_none() && own(&block) && counts(block) == 0
+            let back = |old: &Block| counts(block) == 0 || case.is_written_off(old);
+            before.is_some_and(back) && after.is_none() && own(&block)
         }
         (VerdictStatus::NotFound, None) => {
             verdict.kind == Kind::Grant && after.is_none_or(|block| block.kind == Kind::Lease)

@@ -3,7 +3,7 @@
 use super::Reader;
 use crate::store::StoreError;
 use crate::store::rows::{BlockRow, round_to};
-use pgsemaphore_allocation::{BlockId, Call, ClientId, Slot};
+use pgsemaphore_allocation::{BlockId, Call, ClientId, Slot, must_read_all_blocks};
 use std::collections::BTreeSet;
 
 impl Reader<'_> {
@@ -22,7 +22,8 @@ impl Reader<'_> {
 
     /// Blocks that are reported or due, and the leases of calling clients.
     pub(super) async fn read_named(&mut self) -> Result<(), StoreError> {
-        let reported = self.calls.iter().flat_map(reported).map(|id| id.slot);
+        let reported =
+            self.calls.iter().flat_map(Call::reported).filter_map(BlockId::parse).map(|id| id.slot);
         let calling = self.calls.iter().filter_map(|call| self.state.clients.get(&call.client));
         let leases = calling.flat_map(|client| client.leases.iter().copied());
         let due = self.state.due.values().flatten().copied();
@@ -40,8 +41,18 @@ impl Reader<'_> {
     pub(super) async fn read_unseen(&mut self) -> Result<(), StoreError> {
         let last_block = |id: &ClientId| self.state.clients.get(id).map_or(0, |client| client.last_block);
         let behind = self.calls.iter().filter(|call| last_block(&call.client) > call.seen);
-        let (ids, seen): (Vec<_>, Vec<_>) =
-            behind.map(|call| (call.client.as_str(), round_to(call.seen))).unzip();
+        let (ids, seen) = behind.map(|call| (call.client.to_string(), round_to(call.seen))).unzip();
+        self.read_blocks_after(ids, seen).await
+    }
+
+    /// All blocks of clients that may lose them whether or not they report them.
+    pub(super) async fn read_all_of_some(&mut self) -> Result<(), StoreError> {
+        let ids = must_read_all_blocks(&self.state, self.calls);
+        let (ids, seen) = ids.into_iter().map(|id| (id.to_string(), -1)).unzip();
+        self.read_blocks_after(ids, seen).await
+    }
+
+    async fn read_blocks_after(&mut self, ids: Vec<String>, seen: Vec<i64>) -> Result<(), StoreError> {
         if ids.is_empty() {
             return Ok(());
         }
@@ -66,9 +77,4 @@ impl Reader<'_> {
         }
         Ok(())
     }
-}
-
-fn reported(call: &Call) -> impl Iterator<Item = BlockId> {
-    let grants = call.grants.iter().map(|report| &report.id);
-    grants.chain(call.leases.iter().map(|report| &report.id)).filter_map(|id| BlockId::parse(id))
 }

@@ -2,9 +2,10 @@
 
 use super::Reader;
 use crate::store::StoreError;
-use crate::store::rows::{ClientRow, db_time};
+use crate::store::rows::{ClientRow, db_time, timestamp};
 use pgsemaphore_allocation::{
-    BLOCKED_LIFETIME, BLOCKED_REWRITTEN_AFTER, Client, ClientId, Contended, DbTime, Group, Reason,
+    BLOCKED_LIFETIME, BLOCKED_REWRITTEN_AFTER, Client, ClientId, Contended, DbTime, Group, Reason, Silence,
+    State, Work, silent_since,
 };
 use std::collections::BTreeSet;
 use time::OffsetDateTime;
@@ -16,6 +17,22 @@ impl Reader<'_> {
         self.read_clients(&ids).await?;
         let unknown = ids.iter().filter(|id| !self.state.clients.contains_key(*id));
         self.missing.clients = unknown.map(ClientId::to_string).collect();
+        Ok(())
+    }
+
+    /// Clients that hold something and were silent for long, where that has to be looked at.
+    pub(super) async fn read_silence(&mut self, work: Work) -> Result<(), StoreError> {
+        let State { now, semaphore, policy, .. } = &self.state;
+        let Some(since) = silent_since(work, *now, semaphore, policy.as_ref()) else { return Ok(()) };
+        let query = sqlx::query_as(include_str!("../../../queries/read_silence.sql"));
+        let query = query.bind(self.key.as_str()).bind(timestamp(since));
+        let row: (Vec<String>, Option<OffsetDateTime>, Option<OffsetDateTime>) =
+            query.fetch_one(&mut *self.attempt.tx).await?;
+        let clients: BTreeSet<_> = row.0.into_iter().map(ClientId::new).collect();
+        let unread = clients.iter().filter(|id| !self.state.clients.contains_key(*id)).cloned().collect();
+        self.read_clients(&unread).await?;
+        let (next_heard, serving_since) = (row.1.map(db_time), row.2.map(db_time));
+        self.state.silence = Some(Silence { clients, next_heard, serving_since });
         Ok(())
     }
 
@@ -39,8 +56,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Until when clients outside this transaction count as blocked. The rows of the key and its groups have the latest
-    /// moment of all clients; the others are looked at only where that may be one of ours.
+    /// Until when clients count as blocked that neither speak nor are silent. The rows of the key and its groups have the
+    /// latest moment of all clients; the others are looked at only where that may be one of ours.
     pub(super) async fn read_contended(&mut self) -> Result<(), StoreError> {
         let state = &mut self.state;
         let counts = |until: &DbTime| *until > state.now;
@@ -50,8 +67,10 @@ impl Reader<'_> {
             key: state.semaphore.contended_until.filter(counts),
             groups: groups.filter(|(_, until)| counts(until)).collect(),
         };
-        let calling = self.calls.iter().filter_map(|call| state.clients.get(&call.client));
-        let ours = calling.filter(|client| is_blocked(client)).filter_map(|client| client.blocked_at).max();
+        let silent = state.silence.iter().flat_map(|silence| &silence.clients);
+        let ids: BTreeSet<&ClientId> = self.calls.iter().map(|call| &call.client).chain(silent).collect();
+        let ours = ids.iter().filter_map(|id| state.clients.get(*id));
+        let ours = ours.filter(|client| is_blocked(client)).filter_map(|client| client.blocked_at).max();
         let latest = marks.groups.values().copied().chain(marks.key).min();
         if ours
             .zip(latest)
@@ -60,9 +79,9 @@ impl Reader<'_> {
             state.contended_elsewhere = marks;
             return Ok(());
         }
-        let ids: BTreeSet<&str> = self.calls.iter().map(|call| call.client.as_str()).collect();
+        let ids: Vec<&str> = ids.into_iter().map(ClientId::as_str).collect();
         let query = sqlx::query_as(include_str!("../../../queries/read_contended_elsewhere.sql"));
-        let query = query.bind(self.key.as_str()).bind(ids.into_iter().collect::<Vec<_>>());
+        let query = query.bind(self.key.as_str()).bind(ids);
         let rows: Vec<(Option<String>, OffsetDateTime)> = query.fetch_all(&mut *self.attempt.tx).await?;
         for (group, at) in rows {
             let until = db_time(at) + BLOCKED_LIFETIME;

@@ -70,6 +70,17 @@ pub(crate) async fn take(attempt: &mut Attempt, key: &SemaphoreKey) -> Result<Ta
     })
 }
 
+/// Whether one of the callers has a row, although the key has none.
+pub(crate) async fn knows_clients(
+    attempt: &mut Attempt,
+    key: &SemaphoreKey,
+    calls: &[Call],
+) -> Result<bool, StoreError> {
+    let ids: Vec<&str> = calls.iter().map(|call| call.client.as_str()).collect();
+    let query = sqlx::query(include_str!("../../../queries/read_clients.sql")).bind(key.as_str());
+    Ok(query.bind(ids).fetch_optional(&mut *attempt.tx).await?.is_some())
+}
+
 /// Reads what `calls` need of a key whose row is `semaphore`.
 pub(crate) async fn load(
     attempt: &mut Attempt,
@@ -88,11 +99,13 @@ pub(crate) async fn load(
         state: State::new(taken.now, semaphore, taken.policy.as_ref().map(|(policy, _)| policy.clone())),
     };
     reader.read_calling_clients().await?;
+    reader.read_silence(work).await?;
     if work != Work::Sync {
         reader.read_due().await?;
     }
     reader.read_named().await?;
     reader.read_unseen().await?;
+    reader.read_all_of_some().await?;
     reader.read_groups().await?;
     let State { now, semaphore, policy, groups, .. } = &reader.state;
     if must_read_leases(work, *now, semaphore, policy.as_ref(), groups) {

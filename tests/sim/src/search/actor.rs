@@ -84,6 +84,7 @@ impl Actors {
             let serial = if matches!(deed, Deed::Crash) { actor.serial + 100 } else { actor.serial };
             (Rc::new(self.actor(&again, serial, deeds)), said)
         });
+        super::forget_if_many(&mut self.done);
         self.done.insert(key, done.clone());
         done
     }

@@ -17,7 +17,7 @@ use crate::audit::Violation;
 use crate::plant::Plant;
 use actions::Action;
 use state::{State, World};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
@@ -120,6 +120,14 @@ impl Place {
 fn told(path: &[Place]) -> Vec<String> {
     let steps = path.iter().zip(path.iter().skip(1));
     steps.filter_map(|(from, to)| Some(from.state.tells(to.by.as_ref()?))).collect()
+}
+
+/// What was done before is done again where it is forgotten.
+fn forget_if_many<K, V>(done: &mut HashMap<K, V>) {
+    const REMEMBERED_MAX: usize = 50_000;
+    if done.len() >= REMEMBERED_MAX {
+        done.clear();
+    }
 }
 
 /// Something that is shared between states, with its fingerprint.

@@ -66,6 +66,7 @@ impl Transactions {
             verdict = self.nothing_comes_back_twice(&on.store, &store);
         }
         let committed = (Rc::new(Stored::new(store)), packets, verdict);
+        super::forget_if_many(&mut self.done);
         self.done.insert(key, committed.clone());
         committed
     }

@@ -3,7 +3,7 @@
 use super::{Limits, MemoryStore, Rows};
 use pgsemaphore_allocation::{
     BLOCKED_LIFETIME, Block, BlockId, Call, Client, ClientId, Contended, DbTime, Group, GroupUsage, Kind,
-    Reason, SemaphoreKey, Slot, State, Work, must_read_leases,
+    Reason, SemaphoreKey, Silence, Slot, State, Work, must_read_all_blocks, must_read_leases, silent_since,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,12 +19,16 @@ pub struct Transaction {
     pub version: u64,
     /// The input of the round.
     pub state: State,
+    /// Whether the key has no row and gets none: no policy covers it, or it is a sync that has seen no round.
+    pub without_row: bool,
 }
 
 impl MemoryStore {
     /// Makes rows ready, then reads what `work` for these calls looks at.
     pub fn begin(&mut self, key: &SemaphoreKey, work: Work, calls: &[Call], now: DbTime) -> Transaction {
-        if work == Work::Round {
+        let looks = work == Work::Sync && calls.iter().all(|call| call.seen == 0);
+        let without_row = !self.keys.contains_key(key) && (looks || !self.limits.contains_key(key));
+        if work == Work::Round && !without_row {
             self.make_room(key, calls);
         }
         let nothing = Rows::default();
@@ -38,23 +42,29 @@ impl MemoryStore {
         if work != Work::Sync {
             state.due = rows.due(now);
         }
+        let silent_since = silent_since(work, now, &state.semaphore, state.policy.as_ref());
+        state.silence = silent_since.map(|since| rows.silence(since, self.serving_since));
         state.blocks.extend(rows.reported(calls));
         state.blocks.extend(rows.listed(&state.due));
         state.blocks.extend(rows.unseen(calls));
         state.blocks.extend(rows.own_leases(calls));
-        state.groups = rows.groups_of(&state.blocks, calls, limits);
+        let calling: BTreeSet<_> = calls.iter().map(|call| &call.client).collect();
+        let silent: Vec<_> = state.silence.iter().flat_map(|silence| silence.clients.clone()).collect();
+        let concerned: BTreeSet<_> = calling.into_iter().chain(&silent).collect();
+        state.clients = concerned.iter().map(|id| ((*id).clone(), rows.client(id))).collect();
+        let all_of = must_read_all_blocks(&state, calls);
+        state.blocks.extend(rows.all_blocks(&all_of));
+        state.groups = rows.groups_of(&state.blocks, calls, &concerned, limits);
         let policy = state.policy.as_ref();
         if must_read_leases(work, now, &state.semaphore, policy, &state.groups) {
             state.all_leases = true;
             state.blocks.extend(rows.all_leases());
-            state.groups = rows.groups_of(&state.blocks, calls, limits);
+            state.groups = rows.groups_of(&state.blocks, calls, &concerned, limits);
         }
-        let calling: BTreeSet<_> = calls.iter().map(|call| &call.client).collect();
         let owners = state.blocks.values().map(|block| &block.client);
-        let clients: BTreeSet<_> = owners.chain(calling.iter().copied()).collect();
-        state.clients = clients.into_iter().map(|id| (id.clone(), rows.client(id))).collect();
-        state.contended_elsewhere = rows.contended_by_others(&calling, state.groups.keys(), now);
-        Transaction { key: key.clone(), version: rows.version, state }
+        state.clients.extend(owners.map(|id| (id.clone(), rows.client(id))));
+        state.contended_elsewhere = rows.contended_by_others(&concerned, state.groups.keys(), now);
+        Transaction { key: key.clone(), version: rows.version, state, without_row }
     }
 }
 
@@ -94,6 +104,24 @@ impl Rows {
         })
     }
 
+    fn all_blocks(&self, clients: &BTreeSet<ClientId>) -> impl Iterator<Item = (Slot, Block)> {
+        let own = self.blocks.iter().filter(|(_, block)| clients.contains(&block.client));
+        own.map(|(slot, block)| (*slot, block.clone()))
+    }
+
+    fn silence(&self, since: DbTime, serving_since: Option<DbTime>) -> Silence {
+        let (silent, others): (Vec<_>, Vec<_>) = self
+            .clients
+            .iter()
+            .filter(|(_, client)| client.open_blocks != 0)
+            .partition(|(_, client)| client.last_seen <= since);
+        Silence {
+            clients: silent.into_iter().map(|(id, _)| id.clone()).collect(),
+            next_heard: others.into_iter().map(|(_, client)| client.last_seen).min(),
+            serving_since,
+        }
+    }
+
     /// Leases of the clients that speak, by the rows which their own row lists.
     fn own_leases(&self, calls: &[Call]) -> impl Iterator<Item = (Slot, Block)> {
         let listed =
@@ -110,11 +138,12 @@ impl Rows {
         &self,
         blocks: &BTreeMap<Slot, Block>,
         calls: &[Call],
+        clients: &BTreeSet<&ClientId>,
         limits: Option<&Limits>,
     ) -> BTreeMap<Group, GroupUsage> {
         let demanded = calls.iter().flat_map(|call| &call.demand).map(|demand| &demand.group);
-        let calling = calls.iter().filter_map(|call| self.clients.get(&call.client));
-        let blocked = calling.flat_map(|client| &client.blocked).map(|entry| &entry.lacking.group);
+        let concerned = clients.iter().filter_map(|id| self.clients.get(*id));
+        let blocked = concerned.flat_map(|client| &client.blocked).map(|entry| &entry.lacking.group);
         let of_blocks = blocks.values().map(|block| &block.group);
         let named: BTreeSet<_> = of_blocks.chain(demanded).chain(blocked).collect();
         let usage = |group: &Group| {
@@ -127,6 +156,9 @@ impl Rows {
     fn client(&self, id: &ClientId) -> Client {
         let new = || Client {
             last_seen: NEVER,
+            incarnation: None,
+            lowest_generation: 0,
+            fenced_at: None,
             last_block: 0,
             blocked: Vec::new(),
             blocked_at: None,

@@ -24,6 +24,7 @@ pub struct MemoryStore {
     keys: BTreeMap<SemaphoreKey, Rows>,
     limits: BTreeMap<SemaphoreKey, Limits>,
     stamp: i64,
+    serving_since: Option<DbTime>,
 }
 
 /// The policy of one key and the ceilings of its groups.
@@ -46,6 +47,7 @@ impl Limits {
             permits_per_lease: 64,
             lease_ttl: 1_800_000_000,
             leases_within_group_limit: false,
+            settle_after: None,
             stamp: 0,
         };
         Self { policy, groups: BTreeMap::new() }
@@ -91,6 +93,11 @@ impl MemoryStore {
         };
     }
 
+    /// Says since when holders can hear clients without a break; `None` if they can't now.
+    pub fn set_serving_since(&mut self, since: Option<DbTime>) {
+        self.serving_since = since;
+    }
+
     /// What is in force for a key.
     pub fn limits(&self, key: &SemaphoreKey) -> Option<&Limits> {
         self.limits.get(key)
@@ -114,6 +121,9 @@ impl MemoryStore {
     /// # Panics
     /// If the plan writes to a row that does not exist.
     pub fn commit(&mut self, transaction: &Transaction, plan: &Plan) -> Result<(), Conflict> {
+        if transaction.without_row {
+            return Ok(());
+        }
         let rows = self.keys.entry(transaction.key.clone()).or_default();
         if rows.version != transaction.version {
             return Err(Conflict);

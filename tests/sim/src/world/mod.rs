@@ -99,7 +99,7 @@ pub struct Totals {
 }
 
 /// A world, as its seed makes it.
-pub struct World {
+struct World {
     random: Random,
     plant: Option<Plant>,
     step: u64,
@@ -130,7 +130,7 @@ pub struct World {
 
 impl World {
     /// The world of a seed, before its first step.
-    pub fn new(seed: u64, plant: Option<Plant>, trace: bool) -> Self {
+    fn new(seed: u64, plant: Option<Plant>, trace: bool) -> Self {
         let mut random = Random::new(seed);
         let limits = Limits::of_grants(random.between(1, 4), 10_000_000);
         let rate = random.between(900, 1100);

@@ -1,8 +1,8 @@
 //! Between what travels and what a round sees. A server has its own code for this, with all its checks.
 
 use pgsemaphore_allocation::{
-    Answer, Block, Call, ClientId, DbTime, Demand, GrantReport, Group, Kind, Lacking, Micros, Outcome,
-    Permits, Reason, Refused, Status, Verdict, VerdictStatus,
+    Answer, Block, Call, ClientId, DbTime, Demand, GrantReport, Group, Incarnation, Kind, Lacking, Micros,
+    Outcome, Permits, Reason, Refused, Status, Verdict, VerdictStatus,
 };
 use queue_client::wire::{self, Message, Reply};
 
@@ -27,7 +27,13 @@ pub(crate) fn call(message: &Message, waited: Micros) -> Call {
     };
     Call {
         client: ClientId::new(message.client_id.as_str()),
+        from: Incarnation {
+            generation: message.generation,
+            process: message.process.clone(),
+            resumes: message.resume,
+        },
         seen: message.seen,
+        all: message.all,
         waited,
         demand,
         grants: reports.map(report).collect(),
@@ -42,7 +48,9 @@ pub(crate) fn answer(outcome: Outcome, now: DbTime, held: Micros) -> Result<Repl
     match outcome {
         Outcome::Answered(answer) => Ok(reply(answer, now, held)),
         Outcome::Refused(Refused::NoPolicy) => Err(super::network::Refusal::NotFound),
-        Outcome::Refused(Refused::SeenTooFarAhead { .. }) => Err(super::network::Refusal::Invalid),
+        Outcome::Refused(Refused::Fenced { .. } | Refused::SeenTooFarAhead { .. }) => {
+            Err(super::network::Refusal::Invalid)
+        }
     }
 }
 

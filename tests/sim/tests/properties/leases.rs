@@ -76,7 +76,7 @@ fn nothing_is_withheld(case: &Case, before: &Rows, after: &Rows) -> Result<(), S
     Ok(())
 }
 
-/// Leases that this transaction retired, and not because their client stopped.
+/// Leases that this transaction retired, and not because their client stopped or has a successor.
 fn retired<'a>(case: &Case, before: &'a Rows, after: &'a Rows) -> impl Iterator<Item = &'a Block> {
     let said: BTreeSet<_> =
         case.calls.iter().flat_map(|call| &call.leases).map(|said| (&said.id, said.stopped)).collect();
@@ -84,8 +84,12 @@ fn retired<'a>(case: &Case, before: &'a Rows, after: &'a Rows) -> impl Iterator<
         said.into_iter().filter(|(_, stopped)| *stopped).map(|(id, _)| id.clone()).collect();
     let live = before.blocks.values().filter(|block| block.is_live_lease());
     let now = live.filter_map(|old| after.blocks.get(&old.id.slot).filter(|new| new.id == old.id));
+    let speaker = |rows: &Rows, lease: &Block| {
+        rows.clients.get(&lease.client).and_then(|client| client.incarnation.clone())
+    };
     now.filter(move |new| {
-        new.status == Status::Retired && !(new.stopped && said.contains(&new.id.to_string()))
+        let stopped = new.stopped && said.contains(&new.id.to_string());
+        new.status == Status::Retired && !stopped && speaker(before, new) == speaker(after, new)
     })
 }
 

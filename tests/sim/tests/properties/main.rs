@@ -6,6 +6,7 @@ mod invariants;
 mod leases;
 mod mutations;
 mod tampering;
+mod tampering_clients;
 mod tampering_leases;
 mod world;
 
@@ -14,9 +15,9 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use world::{World, any_world};
 
-/// 600 worlds, or as many as are asked for.
+/// 900 worlds, or as many as are asked for.
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(600)
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(900)
 }
 
 proptest! {

@@ -1,6 +1,7 @@
 //! Tampered plans, and the promise that each of them breaks.
 
 use crate::tampering as t;
+use crate::tampering_clients as c;
 use crate::tampering_leases as l;
 use crate::world::Case;
 use pgsemaphore_allocation::Plan;
@@ -67,15 +68,22 @@ pub(crate) const ALL: &[Mutation] = &[
     mutation("forget a retired lease", &["P2"], l::forget_a_retired_lease),
     mutation("ignore that a lease was stopped", &["P3", "P4"], l::ignore_stopped),
     mutation("revive a lease", &["P3"], l::revive_a_lease),
-    mutation("keep a silent lease", &["P4"], l::keep_a_silent_lease),
-    mutation("keep a lease that may not be", &["P1"], l::keep_a_lease_that_may_not_be),
-    mutation("keep a lease over budget", &["P1"], l::keep_a_lease_over_budget),
+    mutation("keep a silent lease", &["P4", "P2"], l::keep_a_silent_lease),
+    mutation("keep a lease that may not be", &["P1", "P2"], l::keep_a_lease_that_may_not_be),
+    mutation("keep a lease over budget", &["P1", "P2"], l::keep_a_lease_over_budget),
     mutation("look at leases too late", &["P4"], l::look_at_leases_too_late),
     mutation("miscount live leases", &["P3"], l::miscount_live_leases),
     mutation("lower a draw", &["P3"], l::lower_a_draw),
     mutation("say settled of an open lease", &["P7"], l::deny_a_lease),
     mutation("mistake an unknown lease", &["P7"], l::mistake_an_unknown_lease),
     mutation("hide a contended group", &["P6"], l::hide_a_contended_group),
+    mutation("refuse who speaks", &["P2", "P4", "P6"], c::refuse_who_speaks),
+    mutation("forget who took over", &["P2"], c::forget_who_took_over),
+    mutation("lower a fence", &["P2"], c::lower_a_fence),
+    mutation("keep what was written off", &["P4"], c::keep_what_was_written_off),
+    mutation("leave out a declaration", &["P4"], c::leave_out_a_declaration),
+    mutation("keep a lease live after a takeover", &["P2"], c::keep_a_lease_live),
+    mutation("write off what is held", &["P2"], c::write_off_what_is_held),
 ];
 
 /// Tries all of them; counts how often there was something to try.

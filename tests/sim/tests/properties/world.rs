@@ -2,8 +2,8 @@
 
 use crate::invariants::Ghost;
 use pgsemaphore_allocation::{
-    BlockId, Call, ClientId, DbTime, Demand, Extra, GrantReport, Group, Kind, LeaseReport, Micros, Permits,
-    Plan, Provisioning, SemaphoreKey, State, Work, check, round, sync, timer,
+    BlockId, Call, ClientId, DbTime, Demand, Extra, GrantReport, Group, Incarnation, Kind, LeaseReport,
+    Micros, Permits, Plan, Provisioning, SemaphoreKey, State, Work, check, round, sync, timer,
 };
 use pgsemaphore_sim::{Limits, MemoryStore};
 use proptest::prelude::*;
@@ -20,6 +20,8 @@ pub(crate) enum Step {
     PermitsPerLease(Permits),
     LeaseTtl(Micros),
     LimitedGroups(bool),
+    SettleAfter(Option<Micros>),
+    Serving(bool),
     Policy(bool),
     Transact(Work, Vec<Say>),
 }
@@ -35,6 +37,8 @@ pub(crate) struct Say {
     leases: Vec<(prop::sample::Index, Permits, Permits, bool)>,
     takes_leases: bool,
     applied: bool,
+    from: Incarnation,
+    all: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -78,6 +82,11 @@ fn any_step() -> impl Strategy<Value = Step> {
             (1..30_000_i64).prop_map(|ms| Step::LeaseTtl(ms * 1000)),
             any::<bool>().prop_map(Step::LimitedGroups),
         ],
+        1 => prop_oneof![
+            2 => prop::option::of(1_000..9_000_i64)
+                .prop_map(|ms| Step::SettleAfter(ms.map(|ms| ms * 1000))),
+            1 => prop::bool::weighted(0.8).prop_map(Step::Serving),
+        ],
         8 => prop::collection::vec(say.clone(), 0..5).prop_map(|calls| Step::Transact(Work::Round, calls)),
         4 => prop::collection::vec(say, 0..3).prop_map(|calls| Step::Transact(Work::Sync, calls)),
         1 => Just(Step::Transact(Work::Timer, Vec::new())),
@@ -95,9 +104,10 @@ fn any_say() -> impl Strategy<Value = Say> + Clone {
     let reports = prop::collection::vec((any::<prop::sample::Index>(), 0..7_i64, 0..7_i64), 0..5);
     let leases =
         prop::collection::vec((any::<prop::sample::Index>(), 0..7_i64, 0..7_i64, any::<bool>()), 0..4);
-    let kind = (prop::bool::weighted(0.7), prop::bool::weighted(0.1));
+    let kind =
+        (prop::bool::weighted(0.7), prop::bool::weighted(0.1), any_process(), prop::bool::weighted(0.1));
     (0..3_u8, seen, 0..3_i64, demand, reports, leases, kind).prop_map(
-        |(client, seen, waited, demand, reports, leases, (takes_leases, applied))| Say {
+        |(client, seen, waited, demand, reports, leases, (takes_leases, applied, from, all))| Say {
             client,
             seen,
             waited,
@@ -106,8 +116,21 @@ fn any_say() -> impl Strategy<Value = Say> + Clone {
             leases,
             takes_leases,
             applied,
+            from,
+            all,
         },
     )
+}
+
+/// Mostly the same process of each client, now and then a later one, or another one of the same generation.
+fn any_process() -> impl Strategy<Value = Incarnation> + Clone {
+    let generation = prop_oneof![40 => Just(1_u64), 2 => 0..5_u64];
+    let process = prop_oneof![60 => Just(Some("p".to_owned())), 1 => Just(None)];
+    (generation, process, any::<bool>()).prop_map(|(generation, process, resumes)| Incarnation {
+        generation,
+        process,
+        resumes,
+    })
 }
 
 /// What a transaction was asked to do.
@@ -147,6 +170,7 @@ impl World {
         limits.policy.lease_ttl = 20_000_000;
         let key = SemaphoreKey::new("key");
         let mut store = MemoryStore::new();
+        store.set_serving_since(Some(DbTime(0)));
         store.set_limits(&key, Some(limits.clone()));
         let now = DbTime(1_764_428_000_000_000);
         Self { key, store, limits, has_policy: true, now, ids: Vec::new(), ghost: Ghost::default() }
@@ -166,6 +190,8 @@ impl World {
             Step::PermitsPerLease(permits) => self.limits.policy.permits_per_lease = *permits,
             Step::LeaseTtl(ttl) => self.limits.policy.lease_ttl = *ttl,
             Step::LimitedGroups(within) => self.limits.policy.leases_within_group_limit = *within,
+            Step::SettleAfter(after) => self.limits.policy.settle_after = *after,
+            Step::Serving(serves) => self.store.set_serving_since(serves.then_some(self.now)),
             Step::Policy(exists) => self.has_policy = *exists,
             Step::GroupLimit(group, None) => {
                 self.limits.groups.remove(&group_of(*group));
@@ -221,6 +247,8 @@ impl World {
             leases: leases.collect(),
             takes_leases: say.takes_leases,
             applied: say.applied,
+            from: say.from.clone(),
+            all: say.all,
         }
     }
 
@@ -262,6 +290,7 @@ impl World {
         for block in rows.blocks.values() {
             let (id, used, released) = (block.id.to_string(), block.used, block.used);
             let mut call = silent(block.client.clone());
+            call.from = rows.clients[&block.client].incarnation.clone().unwrap_or_default();
             call.seen = block.id.round;
             match block.kind {
                 Kind::Grant => call.grants.push(GrantReport { id, claimed: used, released }),
@@ -278,8 +307,19 @@ impl World {
 
 /// A call that says nothing.
 fn silent(client: ClientId) -> Call {
-    let (demand, grants, leases) = Default::default();
-    Call { client, seen: 0, waited: 0, demand, grants, leases, takes_leases: false, applied: false }
+    let (from, demand, grants, leases) = Default::default();
+    Call {
+        client,
+        from,
+        seen: 0,
+        all: false,
+        waited: 0,
+        demand,
+        grants,
+        leases,
+        takes_leases: false,
+        applied: false,
+    }
 }
 
 fn group_of(n: u8) -> Group {

@@ -16,6 +16,7 @@ pub(crate) struct Line {
 pub(crate) enum Is {
     Set(Setting),
     NoPolicy,
+    Serving(Option<Micros>),
     Copy,
     Restore,
     Begin { at: Micros, work: Work, round: Option<String> },
@@ -24,6 +25,7 @@ pub(crate) enum Is {
     Usage { key: Used, groups: Vec<(String, Used)> },
     State { client: String, same: bool },
     Blocked(Vec<String>),
+    Audit(Vec<String>),
     Due(Option<Micros>),
     Numbered(String, RoundName),
 }
@@ -41,6 +43,10 @@ pub(crate) enum Saying {
     Nothing,
     Wants { count: Permits, group: String, age: Micros },
     TakesLeases,
+    Generation(u64),
+    Process(String),
+    Resumes,
+    All,
     Report(Report),
     Seen(RoundName),
     Waited(Micros),
@@ -91,11 +97,16 @@ fn line(text: &str) -> Reading<Is> {
             words.expect("policy")?;
             Is::NoPolicy
         }
+        "serving" => {
+            words.expect("since")?;
+            Is::Serving(if words.take("never") { None } else { Some(words.duration()?) })
+        }
         "copy" => Is::Copy,
         "restore" => Is::Restore,
         "at" => begin(&mut words)?,
         "usage" => return usage(rest(text, first)),
         "blocked" => return Ok(Is::Blocked(phrases(rest(text, first)))),
+        "audit" => return Ok(Is::Audit(phrases(rest(text, first)))),
         "due" if words.take("never") => Is::Due(None),
         "due" => Is::Due(Some(words.duration()?)),
         "state" => state(&mut words)?,
@@ -192,6 +203,12 @@ fn saying(phrase: &str) -> Reading<Saying> {
             words.expect("leases")?;
             Saying::TakesLeases
         }
+        "generation" => {
+            Saying::Generation(words.number()?.try_into().map_err(|_| "a generation is positive")?)
+        }
+        "as" => Saying::Process(words.next()?.to_owned()),
+        "resumes" => Saying::Resumes,
+        "all" => Saying::All,
         id => Saying::Report(report(id, &mut words)?),
     };
     words.end()?;

@@ -2,8 +2,8 @@
 
 use crate::words::RoundName;
 use pgsemaphore_allocation::{
-    Answer, Block, BlockId, Client, DbTime, Group, Kind, Lacking, Outcome, Reason, Refused, Status, Verdict,
-    VerdictStatus,
+    Act, Answer, Audit, Block, BlockId, Client, DbTime, Group, Kind, Lacking, Outcome, Reason, Refused,
+    Status, Verdict, VerdictStatus,
 };
 use std::collections::BTreeMap;
 
@@ -63,6 +63,9 @@ impl Aliases {
     pub(crate) fn phrases(&self, outcome: &Outcome, made_in: Option<u64>) -> Vec<String> {
         match outcome {
             Outcome::Refused(Refused::NoPolicy) => vec!["refused: no policy".to_owned()],
+            Outcome::Refused(Refused::Fenced { generation }) => {
+                vec![format!("refused: fenced below {generation}")]
+            }
             Outcome::Refused(Refused::SeenTooFarAhead { .. }) => {
                 vec!["refused: seen too far ahead".to_owned()]
             }
@@ -76,6 +79,7 @@ impl Aliases {
         phrases.extend(answer.blocked.iter().map(|lacks| format!("blocked {}", lacking(lacks))));
         phrases.extend(answer.contended.then(|| "contended".to_owned()));
         phrases.extend(answer.contended_groups.iter().map(|group| format!("contended in {group}")));
+        phrases.extend(answer.report_within.map(|within| format!("report within {}ms", within / 1000)));
         if phrases.is_empty() {
             phrases.push("nothing".to_owned());
         }
@@ -136,4 +140,16 @@ pub(crate) fn kept(name: &str, client: &Client, start: DbTime) -> Vec<String> {
     entries
         .map(|entry| format!("{name} {} since {}ms", lacking(&entry.lacking), (entry.since - start) / 1000))
         .collect()
+}
+
+/// What was declared, in a phrase.
+pub(crate) fn declared(entry: &Audit) -> String {
+    let Audit { client, act, generation, grants, leases } = entry;
+    let act = match act {
+        Act::Takeover { resume: true } => "resumed",
+        Act::Takeover { resume: false } => "taken over",
+        Act::SettleSilent => "silent",
+        Act::UnknownToClient => "unknown",
+    };
+    format!("{client} {act} {grants} + {leases} below {generation}")
 }

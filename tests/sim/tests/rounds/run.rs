@@ -2,10 +2,10 @@
 
 use crate::Mismatch;
 use crate::parse::{Is, Line, Report, Saying, Used};
-use crate::render::{Aliases, kept};
+use crate::render::{Aliases, declared, kept};
 use pgsemaphore_allocation::{
-    Call, ClientId, DbTime, Demand, GrantReport, Group, Kind, LeaseReport, Outcome, Plan, SemaphoreKey, Work,
-    check, round, sync, timer,
+    Call, ClientId, DbTime, Demand, GrantReport, Group, Incarnation, Kind, LeaseReport, Outcome, Plan,
+    SemaphoreKey, Work, check, round, sync, timer,
 };
 use pgsemaphore_sim::{Limits, MemoryStore, Transaction};
 use std::collections::BTreeMap;
@@ -50,9 +50,11 @@ impl World {
     fn new() -> Self {
         let mut limits = Limits::of_grants(0, 10_000_000);
         limits.policy.round_period = 2_000_000;
+        let mut store = MemoryStore::new();
+        store.set_serving_since(Some(START));
         Self {
             key: SemaphoreKey::new("key"),
-            store: MemoryStore::new(),
+            store,
             copy: None,
             limits,
             aliases: Aliases::default(),
@@ -70,6 +72,7 @@ impl World {
             Is::Usage { key, groups } => return self.usage(*key, groups),
             Is::State { client, same } => return self.state(client, *same),
             Is::Blocked(phrases) => return self.blocked(phrases),
+            Is::Audit(phrases) => return self.audit(phrases),
             Is::Due(at) => return self.due(at.map(|at| START + at)),
             Is::Numbered(name, other) => {
                 self.transact()?;
@@ -87,6 +90,7 @@ impl World {
             }
             Is::Copy => self.copy = Some(self.store.clone()),
             Is::Restore => self.store = self.copy.clone().ok_or("there is no copy")?,
+            Is::Serving(since) => self.store.set_serving_since(since.map(|since| START + since)),
             Is::NoPolicy => self.store.set_limits(&self.key, None),
             Is::Set(setting) => {
                 setting.apply(&mut self.limits);
@@ -104,6 +108,8 @@ impl World {
     fn says(&mut self, client: &str, sayings: &[Saying]) -> Result<(), String> {
         let mut call = Call {
             client: ClientId::new(client),
+            from: Incarnation::default(),
+            all: false,
             seen: self.seen.get(client).copied().unwrap_or(0),
             waited: 0,
             demand: Vec::new(),
@@ -122,6 +128,10 @@ impl World {
                     call.demand.push(Demand { group, count: *count, oldest_age: *age });
                 }
                 Saying::TakesLeases => call.takes_leases = true,
+                Saying::Generation(generation) => call.from.generation = *generation,
+                Saying::Process(name) => call.from.process = Some(name.clone()),
+                Saying::Resumes => call.from.resumes = true,
+                Saying::All => call.all = true,
                 Saying::Report(report) => self.report(report, &mut call)?,
             }
         }
@@ -217,6 +227,16 @@ impl World {
             found.push("nobody".to_owned());
         }
         same("blocked", &sorted(phrases.to_vec()), &sorted(found))
+    }
+
+    fn audit(&mut self, phrases: &[String]) -> Result<(), String> {
+        let step = self.transact()?;
+        let plan = step.done.as_ref().ok_or("no plan")?;
+        let mut found: Vec<_> = plan.audit.iter().map(declared).collect();
+        if found.is_empty() {
+            found.push("nothing".to_owned());
+        }
+        same("the audit", &sorted(phrases.to_vec()), &sorted(found))
     }
 
     fn due(&mut self, at: Option<DbTime>) -> Result<(), String> {

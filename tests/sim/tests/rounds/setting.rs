@@ -14,6 +14,7 @@ pub(crate) enum Setting {
     PermitsPerLease(Permits),
     LeaseTtl(Micros),
     LimitedGroups { within: bool },
+    SettleAfter(Option<Micros>),
 }
 
 impl Setting {
@@ -51,6 +52,10 @@ impl Setting {
                 }
                 Self::LimitedGroups { within }
             }
+            "settle" => {
+                words.expect("after")?;
+                Self::SettleAfter(if words.take("never") { None } else { Some(words.duration()?) })
+            }
             _ => return Ok(None),
         }))
     }
@@ -69,6 +74,7 @@ impl Setting {
             Self::Leases(provisioning) => policy.provisioning = *provisioning,
             Self::PermitsPerLease(permits) => policy.permits_per_lease = *permits,
             Self::LeaseTtl(ttl) => policy.lease_ttl = *ttl,
+            Self::SettleAfter(after) => policy.settle_after = *after,
             Self::LimitedGroups { within } => policy.leases_within_group_limit = *within,
         }
     }

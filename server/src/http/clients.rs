@@ -1,0 +1,72 @@
+//! Clients that are gone: declared dead by an operator, or succeeded by their next process.
+
+use super::body::JsonBody;
+use super::names::{Client, ClientOfKey, Key};
+use super::problem::ApiError;
+use crate::access::Keys;
+use crate::holder::Holder;
+use crate::json::{self, Rules};
+use crate::request::{self, Invalid, decode};
+use crate::store::Settled;
+use axum::extract::State;
+use axum::{Extension, Json};
+use queue_wire::{Takeover, TakeoverReply, check_text};
+use serde::Deserialize;
+
+/// Who settles, for the audit.
+const ACTOR: &str = "http";
+/// Longest reason, in bytes.
+const REASON_MAX_BYTES: usize = 1_000;
+const RULES: Rules = Rules { lists_of_objects: &[], integers_only: true, decimal: "", no_nul: true };
+
+/// Why a client is settled.
+#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Reason {
+    /// Kept in the audit: 1 to 1000 bytes.
+    reason: Option<String>,
+}
+
+/// Declare a client dead: what it holds of the key comes back, and its processes are refused from now on.
+#[utoipa::path(post, path = "/v1/semaphores/{key}/clients/{client_id}/settle", tag = "clients",
+    params(
+        ("key" = String, Path, description = "1 to 512 bytes, percent-encoded"),
+        ("client_id" = String, Path, description = "1 to 256 bytes, percent-encoded"),
+    ),
+    request_body = Option<Reason>, responses((status = 200, description = "What came back", body = Settled)))]
+pub(super) async fn settle_client(
+    State(holder): State<Holder>,
+    Key(key): Key,
+    ClientOfKey(client): ClientOfKey,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Settled>, ApiError> {
+    let reason = reason(&body)?;
+    Ok(Json(holder.settle(&key, &client, reason.as_deref(), ACTOR).await?))
+}
+
+fn reason(body: &[u8]) -> Result<Option<String>, Invalid> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(None);
+    }
+    json::scan(body, RULES).fault.map_or(Ok(()), Err)?;
+    let Reason { reason } = decode(body)?;
+    if let Some(Err(why)) = reason.as_deref().map(|reason| check_text(reason, 1, REASON_MAX_BYTES)) {
+        return Err(Invalid::field("/reason", format!("reason {why}")));
+    }
+    Ok(reason)
+}
+
+/// Speak for a client from now on, on all keys where it holds something: its earlier processes start nothing more. With a
+/// token that is restricted to keys, only those.
+#[utoipa::path(post, path = "/v1/clients/{client_id}/takeover", tag = "clients",
+    params(("client_id" = String, Path, description = "1 to 256 bytes, percent-encoded")),
+    request_body = Takeover,
+    responses((status = 200, description = "What came back or, with `resume`, goes on", body = TakeoverReply)))]
+pub(super) async fn take_over(
+    State(holder): State<Holder>,
+    Client(client): Client,
+    Extension(keys): Extension<Keys>,
+    JsonBody(body): JsonBody,
+) -> Result<Json<TakeoverReply>, ApiError> {
+    Ok(Json(holder.take_over(client, request::takeover(&body)?, &keys).await?))
+}
