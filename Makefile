@@ -39,9 +39,11 @@ soak: postgresql fuzz ## the same tests in a release build, with far more random
 		$(CARGO) test --workspace --release --no-fail-fast
 	$(CARGO) run --release --package pgsemaphore-sim --bin search
 	$(CARGO) run --release --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 2 2 3 3 1 1 0 2
+	$(CARGO) run --release --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 1 2 2 2 1 1 0 3 2
 
-bench: ## what a draw from a lease costs, beside the same of tokio's semaphore
+bench: postgresql build ## what a draw from a lease costs, and how soon who waits is woken, beside the like
 	$(CARGO) bench --package queue-client
+	$(CARGO) bench --package pgsemaphore-tests --bench wake
 
 # The server binaries that tests and the demo start; installed where they are missing.
 postgresql:

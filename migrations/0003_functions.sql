@@ -506,7 +506,7 @@ BEGIN
 
     INSERT INTO pgsemaphore_data.audit (key, at, client_id, action, actor, generation, grants, leases, detail)
     VALUES (who.key, settled_at, who.client_id, 'settle', settle.actor, settle.generation, settle.grants, settle.leases, reason);
-    PERFORM pg_notify('pgsemaphore', '- ' || who.key);
+    PERFORM pg_notify('pgsemaphore', 'changed - ' || who.key);
 END
 $$;
 COMMENT ON FUNCTION pgsemaphore_data.settle IS 'Declares a client dead on a key: what it holds comes back, and its processes are refused.';

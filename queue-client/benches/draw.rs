@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group};
-use queue_client::wire::{COUNT_MAX, LeaseVerdict, Message, Reply, Status};
+use queue_client::wire::{COUNT_MAX, LeaseVerdict, Message, Reply, Status, TakenOver, Takeover};
 use queue_client::{Calling, Endpoint, Group, QueueClient, Transport};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -21,7 +21,7 @@ struct Lender;
 
 impl Transport for Lender {
     fn call<'a>(&'a self, _: &'a str, endpoint: Endpoint, message: &'a Message) -> Calling<'a> {
-        if message.wait_ms > 0 {
+        if endpoint == Endpoint::Sync && message.wait_ms > 0 {
             return Box::pin(pending());
         }
         let round = message.call.unwrap_or(0);
@@ -47,6 +47,10 @@ impl Transport for Lender {
             leases.push(lease(round.to_string(), Status::Active));
         }
         Box::pin(async move { Ok(Reply { v: 1, round, leases, ..Reply::default() }) })
+    }
+
+    fn take_over<'a>(&'a self, _: &'a str, _: &'a Takeover) -> Calling<'a, TakenOver> {
+        Box::pin(async { Ok(TakenOver::default()) })
     }
 }
 

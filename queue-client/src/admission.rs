@@ -1,8 +1,8 @@
-//! Permits for items: who may wait, whose turn it is, and what happens when a permit or a waiter is dropped.
+//! Permits for items: who may wait, whose turn it is, and what happens when a waiter is dropped.
 //!
 //! Authoritative for the hand-over between tasks and the ledger. All of it is under one short lock per key, except for
 //! permits of the lease that is in its group's fund: these are drawn and given back with one atomic operation each.
-//! Not authoritative for whether a permit exists (`ledger`) or for what is sent (`driver.rs`).
+//! Not authoritative for whether a permit exists (`ledger`), what ends it (`permit.rs`) or what is sent (`driver.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +13,9 @@ use tokio::sync::{Notify, oneshot};
 use crate::client::Inner;
 use crate::driver;
 use crate::error::{AcquireError, DrainError};
-use crate::ledger::fund::{Fund, Returned, Ticket};
-use crate::ledger::{BlockId, Drawn, Ledger, Served, Waiter};
+use crate::ledger::fund::Fund;
+use crate::ledger::{Drawn, Ledger, Served, Waiter};
+use crate::permit::{Permit, Source};
 
 /// One shared budget, as this process sees it. Cheap to clone; made by
 /// [`QueueClient::semaphore`](crate::QueueClient::semaphore).
@@ -59,7 +60,7 @@ impl Semaphore {
         let drawn = state.try_serve(group)?;
         let fund = state.ledger.fund(group);
         drop(state);
-        Some(Permit { group: Group::new(self.shared.clone(), fund), source: drawn.into() })
+        Some(Permit::new(Group::new(self.shared.clone(), fund), drawn.into()))
     }
 }
 
@@ -71,14 +72,18 @@ impl Semaphore {
 pub struct Group(Arc<Handle>);
 
 /// What a group and its permits refer to: one count of references for both parts.
-struct Handle {
-    shared: Arc<Shared>,
-    fund: Arc<Fund>,
+pub(crate) struct Handle {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) fund: Arc<Fund>,
 }
 
 impl Group {
     fn new(shared: Arc<Shared>, fund: Arc<Fund>) -> Self {
         Self(Arc::new(Handle { shared, fund }))
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.0
     }
 
     /// The semaphore's key.
@@ -129,7 +134,7 @@ impl Group {
     }
 
     fn permit(&self, source: Source) -> Permit {
-        Permit { group: self.clone(), source }
+        Permit::new(self.clone(), source)
     }
 }
 
@@ -142,71 +147,6 @@ impl std::fmt::Debug for Group {
 impl std::fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Semaphore").field("key", &self.key()).finish_non_exhaustive()
-    }
-}
-
-/// The right to run one item, until it is dropped.
-///
-/// Dropping it, by a panic too, releases it: no blocking, the report goes out in the background. Let it live as long as
-/// the item does anything that the budget is there to bound.
-#[must_use = "a permit that is dropped is released at once"]
-pub struct Permit {
-    group: Group,
-    source: Source,
-}
-
-/// What a permit goes back to.
-#[derive(Debug)]
-enum Source {
-    Grant(BlockId),
-    Lease(Ticket),
-}
-
-impl Source {
-    fn new(block: BlockId, ticket: Option<Ticket>) -> Self {
-        ticket.map_or(Self::Grant(block), Self::Lease)
-    }
-}
-
-impl From<Drawn> for Source {
-    fn from(drawn: Drawn) -> Self {
-        Self::new(drawn.block, drawn.ticket)
-    }
-}
-
-impl Permit {
-    /// The semaphore's key.
-    pub fn key(&self) -> &str {
-        self.group.key()
-    }
-
-    /// The item's group.
-    pub fn group(&self) -> &str {
-        self.group.name()
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let Handle { shared, fund } = &*self.group.0;
-        match &self.source {
-            Source::Grant(block) => shared.state().ledger.release(block),
-            Source::Lease(ticket) => match fund.release(*ticket) {
-                Returned::Counted => return,
-                Returned::Last => shared.state().ledger.spent(*ticket),
-                Returned::Elsewhere => shared.state().ledger.release_ticket(*ticket),
-            },
-        }
-        shared.wake.notify_one();
-    }
-}
-
-impl std::fmt::Debug for Permit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Permit")
-            .field("key", &self.key())
-            .field("group", &self.group())
-            .finish_non_exhaustive()
     }
 }
 
@@ -229,12 +169,7 @@ impl<'a> Place<'a> {
         let (sender, turn) = oneshot::channel();
         state.waiting.insert(waiter.clone(), sender);
         state.hand_out();
-        if !state.driven {
-            state.driven = true;
-            tokio::spawn(driver::drive(shared.clone()));
-        }
-        drop(state);
-        shared.wake.notify_one();
+        shared.drive(state);
         Ok(Self { shared, waiter: Some(waiter), turn })
     }
 }
@@ -267,6 +202,8 @@ pub(crate) struct Shared {
     pub(crate) wake: Notify,
     /// The driver has looked.
     pub(crate) progress: Notify,
+    /// Permits that are in use may not be counted any more.
+    pub(crate) lost: Notify,
 }
 
 pub(crate) struct State {
@@ -287,9 +224,38 @@ impl Shared {
         last_call: u64,
         stopped: Option<AcquireError>,
     ) -> Self {
-        let ledger = Ledger::new(client.identity.clone(), last_call);
+        let mut ledger = Ledger::new(client.identity.clone(), last_call);
+        if client.resumes {
+            ledger.resume();
+        }
         let state = State { ledger, waiting: BTreeMap::new(), stopped, refused: None, driven: false };
-        Self { key, client, state: Mutex::new(state), wake: Notify::new(), progress: Notify::new() }
+        let [wake, progress, lost] = [(); 3].map(|()| Notify::new());
+        Self { key, client, state: Mutex::new(state), wake, progress, lost }
+    }
+
+    /// What an earlier process held of the key, and was not declared, goes back without anybody waiting.
+    pub(crate) fn reconcile(self: &Arc<Self>) {
+        let mut state = self.state();
+        state.ledger.reconcile();
+        self.drive(state);
+    }
+
+    /// The permit of this name, if it is detached.
+    pub(crate) fn attach(self: &Arc<Self>, permit: &str, group: &str) -> Option<Permit> {
+        let mut state = self.state();
+        let block = state.ledger.attach(permit)?;
+        let fund = state.ledger.fund(group);
+        drop(state);
+        Some(Permit::new(Group::new(self.clone(), fund), Source::Block(block)))
+    }
+
+    /// Wakes the driver, or starts one.
+    fn drive(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if !std::mem::replace(&mut state.driven, true) {
+            tokio::spawn(driver::drive(self.clone()));
+        }
+        drop(state);
+        self.wake.notify_one();
     }
 
     /// Held for a few operations in memory, never across an await.
@@ -312,18 +278,19 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Waits until the holder has confirmed that nothing counts.
-    pub(crate) async fn settled(&self) -> Result<(), DrainError> {
+    /// Waits until the holder has confirmed that nothing counts but what is detached.
+    pub(crate) async fn drained(&self) -> Result<(), DrainError> {
         loop {
             let progress = self.progress.notified();
             tokio::pin!(progress);
             progress.as_mut().enable();
             {
                 let state = self.state();
-                if state.ledger.is_settled() {
+                if state.ledger.is_drained() {
                     return Ok(());
                 }
-                if let (0, Some(problem)) = (state.ledger.running(), &state.refused) {
+                let running = state.ledger.running() > state.ledger.detached();
+                if let (false, Some(problem)) = (running, &state.refused) {
                     return Err(DrainError { key: self.key.clone(), problem: problem.clone() });
                 }
             }
@@ -346,8 +313,9 @@ impl State {
 
     fn put_back(&mut self, source: &Source) {
         match source {
-            Source::Grant(block) => self.ledger.put_back(block),
+            Source::Block(block) => self.ledger.put_back(block),
             Source::Lease(ticket) => self.ledger.release_ticket(*ticket),
+            Source::Nowhere => {}
         }
     }
 

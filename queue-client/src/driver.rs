@@ -20,8 +20,9 @@ use crate::ledger::Call;
 use crate::transport::{CallError, Endpoint};
 
 const RETRY_MIN: Duration = Duration::from_millis(100);
-const RETRY_MAX: Duration = Duration::from_secs(10);
-/// Blocked demand is not stated again sooner than this, however soon the next round may start.
+pub(crate) const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Blocked demand of which the holder kept no request is not stated again sooner than this, however soon the next round
+/// may start.
 const ASK_AGAIN_MIN_MS: u64 = 250;
 /// A request and the one that supersedes it. When there is more, the oldest is given up.
 const REQUESTS_MAX: usize = 2;
@@ -34,6 +35,22 @@ enum Kind {
     Request,
     Sync,
     Parked,
+}
+
+/// A call that is under way.
+struct UnderWay {
+    kind: Kind,
+    task: AbortHandle,
+    generation: u64,
+    sent: Instant,
+    wait: Duration,
+}
+
+impl UnderWay {
+    /// The holder kept it for about as long as it was asked to.
+    fn was_parked(&self) -> bool {
+        2 * self.sent.elapsed() >= self.wait
+    }
 }
 
 /// Runs until the ledger is settled.
@@ -65,7 +82,7 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
 struct Driver {
     shared: Arc<Shared>,
     calls: JoinSet<Result<Reply, CallError>>,
-    under_way: BTreeMap<u64, (Kind, AbortHandle)>,
+    under_way: BTreeMap<u64, UnderWay>,
     retry_request: ExponentialBackoff,
     retry_sync: ExponentialBackoff,
     retry_parked: ExponentialBackoff,
@@ -76,6 +93,7 @@ impl Driver {
     fn speak(&mut self) -> Option<Option<Instant>> {
         let shared = self.shared.clone();
         let mut state = shared.state();
+        state.ledger.speak_as(shared.client.generation.current());
         while let Some(call) = state.ledger.next_call(shared.now_ms()) {
             self.send(call);
             for (kind, most) in [(Kind::Request, REQUESTS_MAX), (Kind::Sync, SYNCS_MAX)] {
@@ -102,13 +120,18 @@ impl Driver {
             Endpoint::Sync if call.is_parked() => Kind::Parked,
             Endpoint::Sync => Kind::Sync,
         };
-        let Call { number, endpoint, message } = call;
+        let Call { number, endpoint, mut message } = call;
+        if kind == Kind::Request && message.wait_ms > 0 {
+            message.wait_ms -= rand::random_range(0..=message.wait_ms / 4); // so that not all come back at once
+        }
+        let (generation, wait) = (message.generation, Duration::from_millis(message.wait_ms));
         let task = async move { shared.client.transport.call(&shared.key, endpoint, &message).await };
-        self.under_way.insert(number, (kind, self.calls.spawn(task)));
+        let task = self.calls.spawn(task);
+        self.under_way.insert(number, UnderWay { kind, task, generation, sent: Instant::now(), wait });
     }
 
     fn one_too_many(&mut self, kind: Kind, most: usize) -> Option<u64> {
-        let mut calls = self.under_way.iter().filter(|(_, (of, _))| *of == kind);
+        let mut calls = self.under_way.iter().filter(|(_, call)| call.kind == kind);
         let (&oldest, _) = calls.next()?;
         if calls.count() < most {
             return None;
@@ -118,8 +141,8 @@ impl Driver {
     }
 
     fn give_up(&mut self, number: u64) {
-        if let Some((_, task)) = self.under_way.remove(&number) {
-            task.abort();
+        if let Some(call) = self.under_way.remove(&number) {
+            call.task.abort();
         }
     }
 
@@ -130,31 +153,35 @@ impl Driver {
         };
         // One that was given up is not there any more.
         let Some(number) =
-            self.under_way.iter().find_map(|(number, (_, task))| (task.id() == id).then_some(*number))
+            self.under_way.iter().find_map(|(number, call)| (call.task.id() == id).then_some(*number))
         else {
             return;
         };
-        let Some((kind, _)) = self.under_way.remove(&number) else { return };
+        let Some(call) = self.under_way.remove(&number) else { return };
         let shared = self.shared.clone();
         let mut state = shared.state();
         match result {
-            Ok(reply) => self.replied(&mut state, number, kind, &reply),
+            Ok(reply) if shared.client.generation.admit(call.generation) => {
+                self.replied(&mut state, number, &call, &reply);
+            }
+            // From before the generation rose: the ledger makes the call again.
+            Ok(_) => {}
             Err(error) => {
-                let pause = self.pause(kind, &error);
+                let pause = self.pause(call.kind, &error);
                 let retry_at = shared.now_ms() + millis(pause);
-                self.failed(&mut state, number, kind, retry_at, error);
+                self.failed(&mut state, number, &call, retry_at, error);
             }
         }
         state.hand_out();
     }
 
-    fn replied(&mut self, state: &mut State, number: u64, kind: Kind, reply: &Reply) {
-        *self.retry(kind) = backoff();
+    fn replied(&mut self, state: &mut State, number: u64, call: &UnderWay, reply: &Reply) {
+        *self.retry(call.kind) = backoff();
         state.refused = None;
-        let ask_again_in =
-            reply.next_request_in_ms.max(ASK_AGAIN_MIN_MS) + rand::random_range(0..ASK_AGAIN_MIN_MS);
-        let lost = state.ledger.replied(number, reply, self.shared.now_ms().saturating_add(ask_again_in));
+        let ask_again_at = self.shared.now_ms().saturating_add(ask_again_in(call, reply));
+        let lost = state.ledger.replied(number, reply, ask_again_at);
         if lost > 0 {
+            self.shared.lost.notify_waiters();
             tracing::warn!(
                 key = self.shared.key,
                 items = lost,
@@ -163,15 +190,18 @@ impl Driver {
         }
     }
 
-    fn failed(&mut self, state: &mut State, number: u64, kind: Kind, retry_at: u64, error: CallError) {
+    fn failed(&self, state: &mut State, number: u64, call: &UnderWay, retry_at: u64, error: CallError) {
         let key = self.shared.key.as_str();
-        let endpoint = if kind == Kind::Request { Endpoint::Request } else { Endpoint::Sync };
+        let endpoint = if call.kind == Kind::Request { Endpoint::Request } else { Endpoint::Sync };
         if !matches!(error, CallError::Superseded) {
             let source = error.source().map(chain);
             tracing::warn!(key, %endpoint, %error, source, "a call to the holder failed");
         }
         match error {
-            CallError::NotFound(_) if endpoint == Endpoint::Sync => state.ledger.forgotten(number),
+            CallError::NotFound(_) if endpoint == Endpoint::Sync => {
+                state.ledger.forgotten(number);
+                self.shared.lost.notify_waiters();
+            }
             CallError::NotFound(_) => {
                 state.ledger.refused(number, retry_at);
                 state.fail_waiting(&AcquireError::SemaphoreNotFound { key: key.to_owned() });
@@ -181,11 +211,18 @@ impl Driver {
                 state.fail_waiting(&AcquireError::Refused(problem.clone()));
                 state.refused = Some(problem);
             }
+            CallError::Fenced { generation }
+                if self.shared.client.generation.shut_out(call.generation, generation) =>
+            {
+                state.ledger.failed(number, 0);
+                self.shared.client.wake_all();
+            }
             CallError::Fenced { generation } => {
                 let reason = AcquireError::Fenced { generation };
                 state.fail_waiting(&reason);
                 state.ledger.fence();
                 state.stopped = Some(reason);
+                self.shared.lost.notify_waiters();
             }
             CallError::Superseded | CallError::RetryLater { .. } | CallError::Unreachable(_) => {
                 state.ledger.failed(number, retry_at);
@@ -214,7 +251,18 @@ impl Driver {
     }
 }
 
-fn backoff() -> ExponentialBackoff {
+/// When demand that stays blocked is stated again: at once where that waits at the holder.
+fn ask_again_in(call: &UnderWay, reply: &Reply) -> u64 {
+    let new = |round: Option<u64>| round == Some(reply.round);
+    let brought = reply.grants.iter().any(|grant| new(grant.round))
+        || reply.leases.iter().any(|lease| new(lease.round));
+    if call.kind == Kind::Request && !call.wait.is_zero() && (brought || call.was_parked()) {
+        return 0;
+    }
+    reply.next_request_in_ms.max(ASK_AGAIN_MIN_MS) + rand::random_range(0..ASK_AGAIN_MIN_MS)
+}
+
+pub(crate) fn backoff() -> ExponentialBackoff {
     let builder = ExponentialBuilder::default().with_min_delay(RETRY_MIN).with_max_delay(RETRY_MAX);
     builder.without_max_times().with_jitter().build()
 }

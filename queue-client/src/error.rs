@@ -19,11 +19,13 @@ pub enum AcquireError {
     /// The holder will not accept this client's calls, for instance because its token is wrong or lacks the scope.
     #[error("the holder refused ({} {}): {}; correct it, then acquire again", .0.status, .0.title, .0.detail)]
     Refused(Box<Problem>),
-    /// The holder has shut this client out: an operator declared it dead, or another process uses its `client_id`.
-    /// Items that run on its permits are not counted any more.
+    /// The holder has shut this process out of the semaphore: another one took over under its `client_id`, or somebody
+    /// settled the client. Permits that it holds of this semaphore are not counted any more
+    /// ([`Permit::is_counted`](crate::Permit::is_counted)); other semaphores are not concerned.
     #[error(
-        "the holder has shut this client out, its permits are not counted any more: \
-         let what runs end, then build a client with a new client_id"
+        "this process is shut out of the semaphore: another one took over under its client_id, or the client was \
+         settled, and its permits are not counted any more. Let what runs end, then start a new process, of a \
+         generation of at least {}", .generation.map_or_else(|| "its start time in ms".to_owned(), |g| g.to_string())
     )]
     Fenced {
         /// The lowest generation that the holder admits under this `client_id`.
@@ -56,6 +58,34 @@ pub struct DrainError {
     pub problem: Box<Problem>,
 }
 
+/// Why [`resume`](crate::QueueClient::resume) made no permit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this process knows of no such detached permit of {key:?}, group {group:?}: it was resumed before, or was not among \
+     those given to Builder::resume, and then it is released"
+)]
+pub struct ResumeError {
+    /// The semaphore's key.
+    pub key: String,
+    /// The item's group.
+    pub group: String,
+}
+
+/// Why [`take_over`](crate::QueueClient::take_over) did not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TakeOverError {
+    /// The holder will not accept this client's calls, for instance because its token is wrong or lacks the scope.
+    #[error("the holder refused ({} {}): {}; correct it, then take over again", .0.status, .0.title, .0.detail)]
+    Refused(Box<Problem>),
+    /// A later process has taken over from this one.
+    #[error("a later process has taken over from this one: the lowest generation admitted is {generation:?}")]
+    Fenced {
+        /// The lowest generation that the holder admits.
+        generation: Option<u64>,
+    },
+}
+
 /// Why [`Builder::build`](crate::Builder::build) made no client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -74,6 +104,20 @@ pub enum BuildError {
     /// The client_id can't be one.
     #[error("the client_id {0}")]
     InvalidClientId(String),
+    /// The generation is out of range.
+    #[error("the generation must be 1 to 2^53 - 1, not {0}")]
+    InvalidGeneration(u64),
+    /// A permit that was to be resumed is another client's.
+    #[error(
+        "a detached permit is of the client_id {of:?}: give the client that client_id, or leave the permit out"
+    )]
+    ForeignPermit {
+        /// Whose it is.
+        of: String,
+    },
+    /// A client that resumes speaks to the holder in the background, which takes a Tokio runtime.
+    #[error("a client that resumes must be built within a Tokio runtime")]
+    NoRuntime,
     /// The token has characters that no HTTP header may have.
     #[error("the token can't be sent in an HTTP header")]
     InvalidToken,

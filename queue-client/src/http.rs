@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use queue_wire::{Code, Message, Problem, Reply};
+use queue_wire::{Code, Message, Problem, TakenOver, Takeover};
 use reqwest::header::{AUTHORIZATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::credentials::{Bearer, Credentials};
 use crate::error::BuildError;
@@ -23,6 +25,12 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
 /// A round waits up to 60 s, and a busy holder somewhat longer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
+/// One transaction after the other for each key.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(120);
+/// A connection that says nothing is asked whether it lives, so that a parked call notices a network that went away.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_RETRIES: u32 = 3;
 /// All that RFC 3986 doesn't call unreserved, `/` included: a key is one path segment.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -54,28 +62,25 @@ impl HttpTransport {
             .tls_backend_preconfigured(credentials.tls(encrypted)?)
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
+            .tcp_keepalive(KEEPALIVE)
+            .tcp_keepalive_interval(KEEPALIVE_INTERVAL)
+            .tcp_keepalive_retries(KEEPALIVE_RETRIES)
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(BuildError::Http)?;
         Ok(Self { http, holders, first: AtomicUsize::new(0), bearer: credentials.bearer()? })
     }
 
-    async fn send(
+    /// `path` is what follows the holder's URL.
+    async fn send<B: Serialize, A: DeserializeOwned>(
         &self,
         holder: &str,
-        key: &str,
-        endpoint: Endpoint,
-        message: &Message,
-    ) -> Result<Reply, CallError> {
-        let timeout = match endpoint {
-            Endpoint::Request => REQUEST_TIMEOUT,
-            Endpoint::Sync => SYNC_TIMEOUT,
-        };
-        // A parked call takes as long as it asks for, and then as long as any.
-        let timeout = timeout + Duration::from_millis(message.wait_ms);
-        let url = format!("{holder}/v1/semaphores/{}/{endpoint}", utf8_percent_encode(key, RESERVED));
-        let request = self.http.post(url).timeout(timeout).json(message);
-        let response = self.show_token_and_send(request).await.map_err(unreachable)?;
+        path: &str,
+        timeout: Duration,
+        body: &B,
+    ) -> Result<A, CallError> {
+        let post = self.http.post(format!("{holder}{path}")).timeout(timeout).json(body);
+        let response = self.show_token_and_send(post).await.map_err(unreachable)?;
         if response.status() != StatusCode::OK {
             return Err(refusal(response).await);
         }
@@ -98,16 +103,16 @@ impl HttpTransport {
         }
     }
 
-    async fn send_to_any(
+    async fn send_to_any<B: Serialize, A: DeserializeOwned>(
         &self,
-        key: &str,
-        endpoint: Endpoint,
-        message: &Message,
-    ) -> Result<Reply, CallError> {
+        path: String,
+        timeout: Duration,
+        body: &B,
+    ) -> Result<A, CallError> {
         let mut left = self.holders.len();
         loop {
             let at = self.first.load(Ordering::Relaxed);
-            let result = self.send(&self.holders[at], key, endpoint, message).await;
+            let result = self.send(&self.holders[at], &path, timeout, body).await;
             left -= 1;
             let Err(error) = result else { return result };
             let elsewhere = match &error {
@@ -127,7 +132,19 @@ impl HttpTransport {
 
 impl Transport for HttpTransport {
     fn call<'a>(&'a self, key: &'a str, endpoint: Endpoint, message: &'a Message) -> Calling<'a> {
-        Box::pin(self.send_to_any(key, endpoint, message))
+        let timeout = match endpoint {
+            Endpoint::Request => REQUEST_TIMEOUT,
+            Endpoint::Sync => SYNC_TIMEOUT,
+        };
+        // A parked call takes as long as it asks for, and then as long as any.
+        let timeout = timeout + Duration::from_millis(message.wait_ms);
+        let path = format!("/v1/semaphores/{}/{endpoint}", utf8_percent_encode(key, RESERVED));
+        Box::pin(self.send_to_any(path, timeout, message))
+    }
+
+    fn take_over<'a>(&'a self, client_id: &'a str, takeover: &'a Takeover) -> Calling<'a, TakenOver> {
+        let path = format!("/v1/clients/{}/takeover", utf8_percent_encode(client_id, RESERVED));
+        Box::pin(self.send_to_any(path, TAKEOVER_TIMEOUT, takeover))
     }
 }
 

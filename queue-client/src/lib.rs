@@ -18,8 +18,10 @@
 //!   acquires with an error that says what to do.
 //! - **Dropping is safe.** A dropped acquire loses no permit, a dropped permit is released, on a panic too.
 //!
-//! Not guaranteed: that an item stops. A permit is a contract; let it live as long as the work. A process that dies
-//! holds its claimed permits until an operator, or the policy, declares it dead.
+//! Not guaranteed: that an item stops. A permit is a contract; let it live as long as the work. What a process that dies
+//! had claimed stays counted until it is declared dead: by a successor of the same [`client_id`](Builder::client_id), by
+//! an operator, or by the policy. A process that was declared dead and lives is shut out: its acquires fail with
+//! [`AcquireError::Fenced`], and its permits say by [`Permit::is_counted`] that they are beyond the budget.
 //!
 //! # Example
 //!
@@ -46,11 +48,30 @@
 //! async fn run(_job: u32) { /* call the provider */ }
 //! ```
 //!
+//! # Work that outlives the process
+//!
+//! ```no_run
+//! use queue_client::{DetachedPermit, QueueClient};
+//!
+//! # async fn example(stored: Vec<DetachedPermit>) -> Result<(), Box<dyn std::error::Error>> {
+//! // At each start, with what the jobs that still run were stored with. All else that worker-7 held goes back.
+//! let client = QueueClient::builder().url("http://127.0.0.1:7432").client_id("worker-7").resume(stored).build()?;
+//!
+//! let detached = client.semaphore("account:42").acquire("nightly").await?.detach();
+//! let job = serde_json::to_string(&detached)?; // store it with the job, then start that
+//!
+//! // When the job has ended, in this process or a later one:
+//! drop(client.resume(&serde_json::from_str(&job)?)?);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # How it works
 //!
 //! One task per key, which lives while anything is waited for or held, talks to a holder. Demand goes out in a *request*
-//! that waits for the key's next round; what it is granted is claimed in a *sync*, one for all that wait; released
-//! permits are reported at once, those that come up meanwhile together. The decisions are made by [`ledger::Ledger`], a
+//! that waits for the key's next round, and is kept by the holder while it gets nothing; what it is granted is claimed in a *sync*, one for all that wait; released
+//! permits are reported at once, those that come up meanwhile together. Every five minutes at least, or as often as the
+//! policy asks for, what is held is reported whole. The decisions are made by [`ledger::Ledger`], a
 //! state machine without I/O, clock or randomness; messages go by any [`Transport`], by default [`HttpTransport`].
 //!
 //! Where the semaphore's policy provides leases, a request may also bring one: a block of permits that are given at once
@@ -64,17 +85,23 @@
 mod admission;
 mod client;
 mod credentials;
+mod detached;
 mod driver;
 mod error;
+mod generation;
 mod http;
 pub mod ledger;
+mod permit;
+mod takeover;
 mod transport;
 
-pub use admission::{Group, Permit, Semaphore};
+pub use admission::{Group, Semaphore};
 pub use client::{Builder, QueueClient};
 pub use credentials::Credentials;
-pub use error::{AcquireError, BuildError, DrainError};
+pub use detached::DetachedPermit;
+pub use error::{AcquireError, BuildError, DrainError, ResumeError, TakeOverError};
 pub use http::HttpTransport;
+pub use permit::Permit;
 pub use queue_wire as wire;
 pub use transport::{CallError, Calling, Endpoint, Transport};
 

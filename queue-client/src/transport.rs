@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use queue_wire::{Message, Problem, Reply};
+use queue_wire::{Message, Problem, Reply, TakenOver, Takeover};
 
 /// What a message is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,7 +29,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// A call under way.
-pub type Calling<'a> = Pin<Box<dyn Future<Output = Result<Reply, CallError>> + Send + 'a>>;
+pub type Calling<'a, T = Reply> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send + 'a>>;
 
 /// Carries messages to a holder. [`HttpTransport`](crate::HttpTransport) is the default one.
 pub trait Transport: Send + Sync + 'static {
@@ -44,6 +44,13 @@ pub trait Transport: Send + Sync + 'static {
     /// The driver drops a call that a later one has superseded. Dropping it should tell the holder that nobody waits
     /// for the answer; whether the message had an effect is then unknown, which the protocol allows for.
     fn call<'a>(&'a self, key: &'a str, endpoint: Endpoint, message: &'a Message) -> Calling<'a>;
+
+    /// Takes over what earlier processes of `client_id` hold, on all keys. Repeating it is harmless.
+    ///
+    /// # Cancel safety
+    ///
+    /// When it is dropped, whether it had an effect is unknown.
+    fn take_over<'a>(&'a self, client_id: &'a str, takeover: &'a Takeover) -> Calling<'a, TakenOver>;
 }
 
 /// Why a call has no reply.

@@ -5,14 +5,17 @@
 //! and ask again, and the scan for due keys starts another actor.
 
 use crate::clock;
+use crate::hints::News;
 use crate::holder::Shared;
 use crate::parked::Parked;
-use crate::pending::{Pending, Waiting};
+use crate::pending::Pending;
 use crate::refusal::Refusal;
-use crate::reply::reply;
-use crate::round::{self, Stirred, TurnResult};
+use crate::reply::Said;
+use crate::round::{self, TurnResult};
+use crate::stirred::Stirred;
 use crate::store::{StoreError, Timing};
-use pgsemaphore_allocation::{Outcome, SemaphoreKey, Work};
+use crate::waiting::Waiting;
+use pgsemaphore_allocation::{SemaphoreKey, Work};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -32,6 +35,8 @@ pub(crate) enum Command {
     Sync(Pending),
     /// Something is due at this moment, without a message.
     Due(Instant),
+    /// Another holder, or somebody in psql, changed something of the key.
+    News(News),
 }
 
 /// When the next round starts, and how close it may follow the last one.
@@ -107,7 +112,7 @@ impl Actor {
                     None => return,
                 },
                 finished = join(&mut self.running) => self.finish(finished),
-                Ok(()) = self.policies.changed() => self.look_at(Parked::take_all),
+                Ok(()) = self.policies.changed() => self.hear_news(News::Changed),
                 () = tokio::time::sleep_until(wake.into()) => if self.leave_if_idle() { return },
                 () = stop.cancelled() => return self.stop().await,
             }
@@ -120,6 +125,15 @@ impl Actor {
             Command::Request(request) => self.waiting.admit(request),
             Command::Sync(sync) => self.syncs.push(sync),
             Command::Due(at) => self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at))),
+            Command::News(news) => self.hear_news(news),
+        }
+    }
+
+    /// Has those who are parked looked at whom this may concern.
+    fn hear_news(&mut self, news: News) {
+        self.waiting.rouse();
+        if news == News::Changed {
+            self.look_at(Parked::take_all);
         }
     }
 
@@ -128,18 +142,19 @@ impl Actor {
         if self.running.is_some() {
             return;
         }
-        if self.opening.is_none() && self.waiting.first_arrival().is_some() && !self.plan_opening() {
+        let now = clock::now();
+        self.waiting.conclude(now);
+        if self.needs_opening(now) && !self.plan_opening(now) {
             let (shared, key) = (self.shared.clone(), self.key.clone());
             let look = async move { Finished::Looked(shared.store.timing(&key).await) };
             self.running = Some(self.shared.tasks.spawn(look));
             return;
         }
-        let now = clock::now();
         self.look_at(|parked| parked.take_due(now));
         let round = self.opening.filter(|opening| opening.at <= now);
         if let Some(opening) = round.filter(|_| self.syncs.is_empty() || self.last_work == Work::Sync) {
             self.opening = None;
-            let requests = self.waiting.take();
+            let requests = self.waiting.take(now);
             if !requests.is_empty() {
                 return self.start(Work::Round, opening.period, requests);
             }
@@ -154,18 +169,32 @@ impl Actor {
         }
     }
 
-    /// Decides when the next round starts. False: the timing must be looked up first.
-    fn plan_opening(&mut self) -> bool {
-        let (Some(first), Some((timing, read_at, epoch))) = (self.waiting.first_arrival(), self.timing)
-        else {
-            return false;
-        };
+    fn needs_opening(&self, now: Instant) -> bool {
+        self.opening.is_none() && self.waiting.first_arrival().is_some() || self.waiting.wants_round(now)
+    }
+
+    /// Decides when the next round starts: after the wait of its first new request, and at once if there is reason to
+    /// hope for those who are parked. False: the timing must be looked up first.
+    fn plan_opening(&mut self, now: Instant) -> bool {
+        let Some((timing, read_at, epoch)) = self.timing else { return false };
         if epoch != self.shared.policies.current() || read_at.elapsed() > TIMING_LIFETIME {
             return false;
         }
-        let earliest = self.last_round.map_or(first, |last| last + timing.period);
-        self.opening = Some(Opening { at: (first + timing.wait).max(earliest), period: timing.period });
+        let parked = self.waiting.wants_round(now).then_some(now);
+        let new = self.waiting.first_arrival().map(|first| first + timing.wait);
+        let earliest = self.last_round.map_or(now, |last| last + timing.period);
+        if let Some(at) = parked.or(new) {
+            self.open(Opening { at: at.max(earliest), period: timing.period }, now);
+        }
         true
+    }
+
+    /// Plans the next round, unless it starts sooner already.
+    fn open(&mut self, opening: Opening, now: Instant) {
+        self.waiting.round_is_planned(now);
+        if self.opening.is_none_or(|planned| opening.at < planned.at) {
+            self.opening = Some(opening);
+        }
     }
 
     fn start(&mut self, work: Work, period: Duration, calls: Vec<Pending>) {
@@ -180,7 +209,8 @@ impl Actor {
         match finished {
             Some(Finished::Looked(Ok(Some(timing)))) => self.remember(timing),
             Some(Finished::Looked(Ok(None))) => {
-                self.opening = Some(Opening { at: self.active_at, period: Duration::ZERO });
+                let now = self.active_at;
+                self.open(Opening { at: now, period: Duration::ZERO }, now);
             }
             Some(Finished::Looked(Err(error))) => {
                 tracing::warn!(key = %self.key, %error, "the policy could not be read");
@@ -200,18 +230,37 @@ impl Actor {
             self.remember(timing);
         }
         self.deadline = turn.next_deadline;
-        self.look_at(|parked| parked.take_stirred(&turn.stirred));
-        if work == Work::Sync {
-            return self.keep_parked(returned);
-        }
-        match turn.too_early {
-            Some(remaining) => {
+        self.spread(work, &turn.stirred);
+        match work {
+            Work::Round => {
                 self.waiting.put_back(returned);
-                let period = turn.timing.map_or(Duration::ZERO, |timing| timing.period);
-                self.opening = Some(Opening { at: turn.anchor + remaining, period });
+                self.round_was(&turn);
             }
-            None if work == Work::Round => self.last_round = Some(turn.anchor),
-            None => {}
+            Work::Sync => self.keep_parked(returned),
+            Work::Timer => {}
+        }
+    }
+
+    /// Tells who waits, here and elsewhere, what a transaction changed. A round has given parked requests all it could.
+    fn spread(&mut self, work: Work, stirred: &Stirred) {
+        self.look_at(|parked| parked.take_stirred(stirred));
+        let concerns = |client: &_| stirred.freed || stirred.includes(client);
+        if work != Work::Round && self.waiting.has_parked_of(concerns) {
+            self.waiting.rouse();
+        }
+        if let Some(news) = stirred.news {
+            self.shared.outbox.put(&self.key, news);
+        }
+    }
+
+    /// Notes when the key's latest round was: this one, or one of another holder that this one came too early after.
+    fn round_was(&mut self, turn: &Summary) {
+        self.last_round = Some(turn.anchor);
+        if let Some(remaining) = turn.too_early {
+            let at = turn.anchor + remaining;
+            let period = turn.timing.map_or(Duration::ZERO, |timing| timing.period);
+            self.opening = Some(Opening { at, period });
+            self.last_round = at.checked_sub(period);
         }
     }
 
@@ -236,7 +285,8 @@ impl Actor {
         if self.running.is_some() {
             return idle.max(clock::now() + IDLE);
         }
-        let due = [self.opening.map(|opening| opening.at), self.deadline, self.parked.next_due()];
+        let opening = self.opening.map(|opening| opening.at);
+        let due = [opening, self.deadline, self.parked.next_due(), self.waiting.next_due()];
         let due = due.into_iter().flatten().min();
         due.map_or(idle, |due| due.min(idle.max(clock::now())))
     }
@@ -254,13 +304,13 @@ impl Actor {
     }
 
     fn has_callers(&self) -> bool {
-        self.waiting.first_arrival().is_some() || !self.syncs.is_empty() || !self.parked.is_empty()
+        !self.waiting.is_empty() || !self.syncs.is_empty() || !self.parked.is_empty()
     }
 
     fn refuse_waiting(&mut self, refusal: &Refusal) {
         self.opening = None;
         let syncs = std::mem::take(&mut self.syncs);
-        let calls = self.waiting.take().into_iter().chain(syncs);
+        let calls = self.waiting.take(clock::now()).into_iter().chain(syncs);
         calls.for_each(|call| call.caller.answer(Err(refusal.clone())));
     }
 
@@ -289,7 +339,7 @@ async fn join(running: &mut Option<JoinHandle<Finished>>) -> Option<Finished> {
 }
 
 /// One transaction and its answers, in a task that no caller can cancel. Returns the calls that are not answered yet:
-/// those of a round that was too early, and syncs that are kept open.
+/// those of a round that was too early, and those that are kept open.
 async fn execute(
     shared: Arc<Shared>,
     key: SemaphoreKey,
@@ -298,7 +348,7 @@ async fn execute(
     calls: Vec<Pending>,
 ) -> Finished {
     let heard: Vec<_> = calls.iter().map(|call| call.heard.clone()).collect();
-    let mut turn = match round::transact(&shared.store, &key, work, period, &heard).await {
+    let turn = match round::transact(&shared.store, &key, work, period, &heard).await {
         Ok(turn) => turn,
         Err(error) => {
             tracing::warn!(%key, ?work, %error, "a transaction failed");
@@ -308,33 +358,17 @@ async fn execute(
     };
     let mut returned = Vec::new();
     let mut too_early = None;
-    match std::mem::replace(&mut turn.result, TurnResult::Outcomes(Vec::new())) {
+    let round::Turn { result, now, anchor, timing, next_deadline, stirred, audit: _ } = turn;
+    match result {
         TurnResult::Outcomes(outcomes) => {
-            let answered = calls.into_iter().zip(outcomes);
-            returned.extend(answered.filter_map(|(call, outcome)| answer(call, outcome, &turn)));
+            let said = outcomes.into_iter().map(|outcome| Said { outcome, now, anchor });
+            returned.extend(calls.into_iter().zip(said).filter_map(|(call, said)| call.hear(said)));
         }
         TurnResult::TooEarly(remaining) => {
             too_early = Some(remaining);
             returned = calls;
         }
     }
-    let round::Turn { anchor, timing, next_deadline, stirred, .. } = turn;
     let turn = Summary { anchor, timing, next_deadline, too_early, stirred };
     Finished::Turned { work, turn: Some(turn), returned }
-}
-
-/// Answers a call, or gives it back if it is to be kept open.
-fn answer(mut call: Pending, outcome: Outcome, turn: &round::Turn) -> Option<Pending> {
-    let state = match &outcome {
-        Outcome::Answered(answer) => Some(&answer.state),
-        Outcome::Refused(_) => None,
-    };
-    let parks = call.park.as_mut().zip(state).is_some_and(|(park, state)| park.holds(state, clock::now()));
-    if parks {
-        call.heard.applied = true;
-        return Some(call);
-    }
-    let arrival = call.heard.arrival;
-    call.caller.answer(reply(outcome, turn, arrival));
-    None
 }

@@ -1,17 +1,61 @@
 //! Hints from other holders and from psql, by NOTIFY. Hints only: what they speed up happens without them too, later.
+//!
+//! A payload on the channel is one of
+//!
+//! - `policies`: some policy or group limit changed;
+//! - `freed HOLDER KEY`: permits of the key came back that somebody lacks;
+//! - `changed HOLDER KEY`: so they may have, and the state of clients that were not answered may differ: blocks that
+//!   were taken from them, or what is contended.
+//!
+//! `HOLDER` is the name of the holder that tells, which doesn't need its own hints; `-` for none. `KEY` is the rest, as it
+//! is. A hint is sent after COMMIT, or in its transaction. Payloads that are none of these are ignored.
 
+use crate::actor::Command;
 use crate::holder::Shared;
+use pgsemaphore_allocation::SemaphoreKey;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The channel on which changes are told. The payload says what changed.
+/// The channel on which changes are told.
 const CHANNEL: &str = "pgsemaphore";
 /// Payload: some policy or group limit.
 const POLICIES: &str = "policies";
 /// Pause between attempts to listen.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// What holders tell each other of a key; the latter includes the former.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum News {
+    /// Permits came back.
+    Freed,
+    /// The state of clients may differ.
+    Changed,
+}
+
+impl News {
+    /// The payload that tells this of a key.
+    pub(crate) fn payload(self, holder: &str, key: &SemaphoreKey) -> String {
+        let word = match self {
+            Self::Freed => "freed",
+            Self::Changed => "changed",
+        };
+        format!("{word} {holder} {key}")
+    }
+
+    /// What a payload tells, by whom, and of which key.
+    fn read(payload: &str) -> Option<(Self, &str, SemaphoreKey)> {
+        let (word, rest) = payload.split_once(' ')?;
+        let (holder, key) = rest.split_once(' ')?;
+        let news = match word {
+            "freed" => Self::Freed,
+            "changed" => Self::Changed,
+            _ => return None,
+        };
+        Some((news, holder, SemaphoreKey::new(key)))
+    }
+}
 
 /// Counts the changes of policies that this process has been told of.
 #[derive(Debug, Default)]
@@ -54,9 +98,43 @@ async fn listen_once(shared: &Shared) -> Result<std::convert::Infallible, sqlx::
     shared.policies.advance();
     loop {
         match listener.try_recv().await? {
-            Some(hint) if hint.payload() == POLICIES => shared.policies.advance(),
-            Some(_) => {}
+            Some(hint) => heed(shared, hint.payload()),
             None => shared.policies.advance(),
+        }
+    }
+}
+
+fn heed(shared: &Shared, payload: &str) {
+    if payload == POLICIES {
+        return shared.policies.advance();
+    }
+    if let Some((news, holder, key)) = News::read(payload)
+        && holder != shared.name
+    {
+        shared.keys.tell(&key, Command::News(news));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::News;
+    use pgsemaphore_allocation::SemaphoreKey;
+
+    #[test]
+    fn what_is_told_is_read_whatever_the_key_is() {
+        for key in ["k", " ", "freed - k", "a b\n", "ключ"] {
+            for news in [News::Freed, News::Changed] {
+                let key = SemaphoreKey::new(key);
+                let payload = news.payload("-", &key);
+                assert_eq!(News::read(&payload), Some((news, "-", key)));
+            }
+        }
+    }
+
+    #[test]
+    fn other_payloads_tell_nothing() {
+        for payload in ["", "policies", "freed", "freed -", "freedom - k"] {
+            assert_eq!(News::read(payload), None, "{payload}");
         }
     }
 }

@@ -6,14 +6,15 @@ use crate::clock;
 use crate::hints::{self, Epoch};
 use crate::housekeeping;
 use crate::keys;
-use crate::parked::Park;
+use crate::outbox::{self, Outbox};
+use crate::parked::{Awaits, Park};
 use crate::pending::{Caller, Pending};
 use crate::refusal::Refusal;
 use crate::round::Heard;
 use crate::store::{SettleError, Settled, Store};
 use crate::takeover;
 use pgsemaphore_allocation::{ClientId, Demand, GrantReport, Group, Incarnation, LeaseReport, SemaphoreKey};
-use queue_wire::{Message, Reply, Takeover, TakeoverReply};
+use queue_wire::{Message, Reply, TakenOver, Takeover};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) url: String,
     pub(crate) keys: keys::Keys,
     pub(crate) policies: Epoch,
+    pub(crate) outbox: Outbox,
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
     waiting: Arc<AtomicUsize>,
@@ -50,6 +52,7 @@ impl Holder {
             url: url.into(),
             keys: keys::Keys::default(),
             policies: Epoch::default(),
+            outbox: Outbox::default(),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             waiting: Arc::default(),
@@ -59,6 +62,7 @@ impl Holder {
         shared.tasks.spawn(housekeeping::watch_deadlines(shared.clone()));
         shared.tasks.spawn(housekeeping::forget_idle_keys(shared.clone(), forget_after));
         shared.tasks.spawn(hints::listen(shared.clone()));
+        shared.tasks.spawn(outbox::send_hints(shared.clone()));
         Self { shared }
     }
 
@@ -67,7 +71,8 @@ impl Holder {
         &self.shared.store
     }
 
-    /// Waits for the key's next round with `message`, and answers when it is committed.
+    /// Waits for the key's next round with `message`, and answers when it is committed. With demand and `wait_ms`, a
+    /// request that got nothing waits for more rounds, for up to that long from now, until one brings something.
     ///
     /// # Errors
     /// Any [`Refusal`].
@@ -76,7 +81,9 @@ impl Holder {
     /// A caller that drops this before its round starts takes no permits and its reports are not applied. Once the
     /// round has started it goes on; what was granted is delivered again to the client's next message.
     pub async fn request(&self, key: SemaphoreKey, message: Message) -> Result<Reply, Refusal> {
-        self.call(key, message, None, Command::Request).await
+        let wants = message.demand.iter().any(|demand| demand.count > 0);
+        let park = park(&message, Awaits::Permits).filter(|_| wants);
+        self.call(key, message, park, Command::Request).await
     }
 
     /// Applies the reports of `message` and answers when they are committed. Its demand is ignored. With `wait_ms` it is
@@ -89,10 +96,8 @@ impl Holder {
     /// As for [`request`](Self::request).
     pub async fn sync(&self, key: SemaphoreKey, mut message: Message) -> Result<Reply, Refusal> {
         message.demand.clear();
-        let park = (message.wait_ms > 0).then(|| Park {
-            until: clock::now() + Duration::from_millis(message.wait_ms),
-            known: message.known_state.take(),
-        });
+        let known = message.known_state.take();
+        let park = park(&message, Awaits::Change { known });
         self.call(key, message, park, Command::Sync).await
     }
 
@@ -107,7 +112,7 @@ impl Holder {
             return Err(Refusal::ShuttingDown);
         }
         let (caller, answer) = Caller::new(&message, &self.shared.waiting)?;
-        let pending = Pending { heard: heard(message, clock::now()), caller, park };
+        let pending = Pending { heard: heard(message, clock::now()), caller, park, said: None };
         self.shared.keys.send(&self.shared, &key, command(pending));
         answer.await.unwrap_or(Err(Refusal::Unavailable))
     }
@@ -136,12 +141,11 @@ impl Holder {
         client: ClientId,
         takeover: Takeover,
         keys: &Keys,
-    ) -> Result<TakeoverReply, Refusal> {
+    ) -> Result<TakenOver, Refusal> {
         if self.shared.stop.is_cancelled() {
             return Err(Refusal::ShuttingDown);
         }
-        let reply = takeover::on_all_keys(&self.shared.store, client, takeover, keys).await;
-        self.shared.policies.advance();
+        let reply = takeover::on_all_keys(&self.shared, client, takeover, keys).await;
         reply.map_err(|error| {
             tracing::warn!(%error, "a takeover failed");
             Refusal::Unavailable
@@ -160,6 +164,12 @@ impl Holder {
         self.shared.tasks.wait().await;
         self.shared.store.close().await;
     }
+}
+
+/// How long a message asks to be kept open.
+fn park(message: &Message, awaits: Awaits) -> Option<Park> {
+    let wait = Duration::from_millis(message.wait_ms);
+    (!wait.is_zero()).then(|| Park { until: clock::now() + wait, awaits })
 }
 
 fn heard(message: Message, arrival: Instant) -> Heard {

@@ -31,6 +31,14 @@ impl Keys {
         }
     }
 
+    /// Tells a key's actor, if there is one.
+    pub(crate) fn tell(&self, key: &SemaphoreKey, command: Command) {
+        let actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(actor) = actors.get(key) {
+            let _ended = actor.send(command);
+        }
+    }
+
     /// Forgets a key's actor if it agrees, which it is asked while nobody can tell it anything.
     pub(crate) fn remove_if(&self, key: &SemaphoreKey, agrees: impl FnOnce() -> bool) -> bool {
         let mut actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,14 +17,17 @@ pub mod http;
 mod json;
 mod keys;
 mod live;
+mod outbox;
 mod parked;
 mod pending;
 mod refusal;
 mod reply;
 pub mod request;
 mod round;
+mod stirred;
 pub mod store;
 mod takeover;
+mod waiting;
 
 pub use holder::Holder;
 pub use live::Unusable;

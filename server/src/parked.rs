@@ -1,27 +1,52 @@
-//! Syncs that are kept open until there is something to say. In memory only, like who waits for a round.
+//! Calls that are kept open until there is something to say. In memory only, like who waits for a round.
 //!
-//! A parked sync's reports are committed when it arrives; after that it is looked at again, without applying them, each
-//! time its client's state may differ, and is answered when it does.
+//! The reports of a parked call are committed by its first transaction and not applied again. A parked request takes
+//! part in later rounds (`pending`) until one brings something; a parked sync is looked at each time its client's state
+//! may differ, and is answered when it does.
 
 use crate::pending::Pending;
-use crate::round::Stirred;
+use crate::round::Heard;
+use crate::stirred::Stirred;
+use pgsemaphore_allocation::{Answer, Status, VerdictStatus};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// Parked calls are looked at this often without being told of a change.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// How long a sync is kept, and what its client knows.
+/// How long a call is kept open, and for what.
 pub(crate) struct Park {
     pub(crate) until: Instant,
-    /// The state that the client knows; `None`: as it is when first looked at.
-    pub(crate) known: Option<String>,
+    pub(crate) awaits: Awaits,
+}
+
+/// What a call is kept open for.
+pub(crate) enum Awaits {
+    /// Of a request: permits, or a block that is no longer active.
+    Permits,
+    /// Of a sync: a state other than the client knows; `None`: than it is when first looked at.
+    Change { known: Option<String> },
 }
 
 impl Park {
     /// Whether the caller has nothing to hear yet. Learns the state if the client did not say what it knows.
-    pub(crate) fn holds(&mut self, state: &str, now: Instant) -> bool {
-        now < self.until && self.known.get_or_insert_with(|| state.to_owned()) == state
+    pub(crate) fn holds(&mut self, heard: &Heard, answer: &Answer, now: Instant) -> bool {
+        let nothing_new = match &mut self.awaits {
+            Awaits::Permits => brings_nothing(heard, answer),
+            Awaits::Change { known } => *known.get_or_insert_with(|| answer.state.clone()) == answer.state,
+        };
+        nothing_new && now < self.until
     }
+}
+
+/// Whether an answer has no block that the request did not report, and no verdict other than `active`.
+fn brings_nothing(heard: &Heard, answer: &Answer) -> bool {
+    let grants = heard.grants.iter().map(|report| report.id.as_str());
+    let reported: HashSet<&str> =
+        grants.chain(heard.leases.iter().map(|report| report.id.as_str())).collect();
+    answer.verdicts.iter().all(|verdict| {
+        verdict.status == VerdictStatus::Open(Status::Active) && reported.contains(verdict.id.as_str())
+    })
 }
 
 /// The parked syncs of a key.
@@ -59,12 +84,12 @@ impl Parked {
     /// Takes those whose time is over; all of them when they were not looked at for a while.
     pub(crate) fn take_due(&mut self, now: Instant) -> Vec<Pending> {
         let look = self.looked_at.is_some_and(|at| at + LOOK_EVERY <= now);
-        self.take(|sync| look || sync.park.as_ref().is_none_or(|park| park.until <= now))
+        self.take(|sync| look || sync.is_over(now))
     }
 
     /// When the next one is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let over = self.syncs.iter().filter_map(|sync| sync.park.as_ref()).map(|park| park.until).min()?;
+        let over = self.syncs.iter().filter_map(Pending::until).min()?;
         Some(self.looked_at.map_or(over, |at| over.min(at + LOOK_EVERY)))
     }
 

@@ -1,16 +1,17 @@
-//! Who waits for a key's next round. In memory only: a holder that ends answers nobody, and clients ask again.
+//! A call that waits, and who gets its answer. In memory only: a holder that ends answers nobody, and clients ask again.
 
+use crate::clock;
 use crate::parked::Park;
 use crate::refusal::Refusal;
+use crate::reply::Said;
 use crate::round::Heard;
+use pgsemaphore_allocation::Outcome;
 use queue_wire::Reply;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// Most requests that wait for one key.
-const WAITING_PER_KEY_MAX: usize = 10_000;
 /// Most calls that wait in one holder.
 const WAITING_MAX: usize = 100_000;
 
@@ -18,8 +19,61 @@ const WAITING_MAX: usize = 100_000;
 pub(crate) struct Pending {
     pub(crate) heard: Heard,
     pub(crate) caller: Caller,
-    /// Of a sync that may be kept open.
+    /// Of a call that may be kept open.
     pub(crate) park: Option<Park>,
+    /// What it was told by the latest transaction, but not answered with yet: it is kept open.
+    pub(crate) said: Option<Said>,
+}
+
+impl Pending {
+    /// Answers, or gives the call back if it is to be kept open.
+    pub(crate) fn hear(mut self, said: Said) -> Option<Self> {
+        let holds = match (&mut self.park, &said.outcome) {
+            (Some(park), Outcome::Answered(answer)) => park.holds(&self.heard, answer, clock::now()),
+            _ => false,
+        };
+        if holds {
+            self.heard.applied = true;
+            self.said = Some(said);
+            return Some(self);
+        }
+        self.caller.answer(said.reply(self.heard.arrival));
+        None
+    }
+
+    /// Answers a call that was kept open with what the latest transaction said.
+    pub(crate) fn conclude(self) {
+        if let Some(said) = self.said {
+            self.caller.answer(said.reply(self.heard.arrival));
+        }
+    }
+
+    /// Until when it may be kept open.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.park.as_ref().map(|park| park.until)
+    }
+
+    /// Whether it is not to be kept open any longer.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.until().is_none_or(|until| until <= now)
+    }
+
+    /// Whether a transaction took it and it is kept open.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.said.is_some()
+    }
+
+    /// Same client and process; not of a lower generation, which is for the transaction to refuse.
+    pub(crate) fn may_be_superseded_by(&self, new: &Self) -> bool {
+        self.heard.client == new.heard.client
+            && self.caller.is_same_process(&new.caller)
+            && self.caller.generation <= new.caller.generation
+    }
+
+    /// Whether the client made this call after that one, as far as it says.
+    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
+        self.caller.call.zip(other.caller.call).is_none_or(|(call, other)| call > other)
+    }
 }
 
 /// Who gets the answer.
@@ -69,58 +123,6 @@ impl Caller {
     pub(crate) fn is_same_process(&self, other: &Self) -> bool {
         self.process == other.process
     }
-}
-
-/// Requests that wait for a key's next round, in the order of their arrival.
-#[derive(Default)]
-pub(crate) struct Waiting {
-    requests: Vec<Pending>,
-    first_arrival: Option<Instant>,
-}
-
-impl Waiting {
-    /// Adds a request. One of the same process that waits is superseded by a newer call, and supersedes an older one.
-    pub(crate) fn admit(&mut self, request: Pending) {
-        if let Some(at) = self.requests.iter().position(|other| same_process(other, &request)) {
-            let waiting = &self.requests[at].caller;
-            let newer = request.caller.call.zip(waiting.call).is_none_or(|(new, old)| new > old);
-            if !newer {
-                return request.caller.answer(Err(Refusal::Superseded));
-            }
-            self.requests.remove(at).caller.answer(Err(Refusal::Superseded));
-        }
-        if self.requests.len() >= WAITING_PER_KEY_MAX {
-            return request.caller.answer(Err(Refusal::TooManyWaiting));
-        }
-        self.first_arrival.get_or_insert(request.heard.arrival);
-        self.requests.push(request);
-    }
-
-    /// When the first request of the next round arrived, also if it was superseded since.
-    pub(crate) fn first_arrival(&self) -> Option<Instant> {
-        self.first_arrival
-    }
-
-    /// The requests for a round that starts now; those whose callers have gone away are dropped.
-    pub(crate) fn take(&mut self) -> Vec<Pending> {
-        self.first_arrival = None;
-        let mut requests = std::mem::take(&mut self.requests);
-        requests.retain(|request| !request.caller.has_hung_up());
-        requests
-    }
-
-    /// Puts requests back that a round could not take yet; those that came meanwhile are newer.
-    pub(crate) fn put_back(&mut self, requests: Vec<Pending>) {
-        let newer = std::mem::take(self);
-        requests.into_iter().chain(newer.requests).for_each(|request| self.admit(request));
-    }
-}
-
-/// Same client and process; not of a lower generation, which is for the transaction to refuse.
-fn same_process(waiting: &Pending, new: &Pending) -> bool {
-    waiting.heard.client == new.heard.client
-        && waiting.caller.is_same_process(&new.caller)
-        && waiting.caller.generation <= new.caller.generation
 }
 
 #[cfg(test)]

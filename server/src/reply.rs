@@ -2,28 +2,36 @@
 
 use crate::clock;
 use crate::refusal::Refusal;
-use crate::round::Turn;
 use pgsemaphore_allocation::{
     Answer, Block, DbTime, Kind, Lacking, Outcome, Reason, Refused, Status, Verdict, VerdictStatus,
 };
 use queue_wire::{Blocked, GrantVerdict, LeaseVerdict, Reply, VERSION};
 use std::time::{Duration, Instant};
 
-/// The reply to a call that arrived at `arrival` and was answered by `turn`.
-pub(crate) fn reply(outcome: Outcome, turn: &Turn, arrival: Instant) -> Result<Reply, Refusal> {
-    let answer = match outcome {
-        Outcome::Answered(answer) => answer,
-        Outcome::Refused(Refused::NoPolicy) => return Err(Refusal::SemaphoreNotFound),
-        Outcome::Refused(Refused::Fenced { generation }) => return Err(Refusal::Fenced { generation }),
-        Outcome::Refused(Refused::SeenTooFarAhead { max }) => {
-            let detail =
-                format!("seen must be at most {max}: a round that a holder of this key answered with");
-            return Err(Refusal::Invalid { field: "/seen", detail });
-        }
-    };
-    let left = Left { now: turn.now, elapsed: clock::now().saturating_duration_since(turn.anchor) };
-    let held = turn.anchor.saturating_duration_since(arrival);
-    Ok(build(answer, &left, held))
+/// What one transaction said to a call, and when that was by both clocks.
+pub(crate) struct Said {
+    pub(crate) outcome: Outcome,
+    pub(crate) now: DbTime,
+    pub(crate) anchor: Instant,
+}
+
+impl Said {
+    /// The reply to a call that arrived at `arrival`, if it is sent now.
+    pub(crate) fn reply(self, arrival: Instant) -> Result<Reply, Refusal> {
+        let answer = match self.outcome {
+            Outcome::Answered(answer) => answer,
+            Outcome::Refused(Refused::NoPolicy) => return Err(Refusal::SemaphoreNotFound),
+            Outcome::Refused(Refused::Fenced { generation }) => return Err(Refusal::Fenced { generation }),
+            Outcome::Refused(Refused::SeenTooFarAhead { max }) => {
+                let detail =
+                    format!("seen must be at most {max}: a round that a holder of this key answered with");
+                return Err(Refusal::Invalid { field: "/seen", detail });
+            }
+        };
+        let left = Left { now: self.now, elapsed: clock::now().saturating_duration_since(self.anchor) };
+        let held = self.anchor.saturating_duration_since(arrival);
+        Ok(build(answer, &left, held))
+    }
 }
 
 fn build(answer: Answer, left: &Left, held: Duration) -> Reply {

@@ -3,12 +3,12 @@
 //! `take -> load -> plan -> check -> apply -> COMMIT`, for rounds, batches of syncs and timers alike. Authoritative for
 //! the order of these steps. On a failure nothing is known to have been done and the callers are told so, never a guess.
 
+use crate::stirred::Stirred;
 use crate::store::{self, Attempt, Body, Loaded, Missing, Prepared, Step, Store, StoreError, Taken, Timing};
 use pgsemaphore_allocation::{
-    Audit, Call, Client, ClientId, DbTime, Demand, GrantReport, Incarnation, LeaseReport, Outcome, Plan,
-    Refused, Semaphore, SemaphoreKey, State, Work, check, round, sync, timer,
+    Audit, Call, ClientId, DbTime, Demand, GrantReport, Incarnation, LeaseReport, Outcome, Plan, Refused,
+    Semaphore, SemaphoreKey, State, Work, check, round, sync, timer,
 };
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Rows may be missing this often in a row: for a key that is new, and again for one that was forgotten meanwhile.
@@ -73,50 +73,8 @@ pub struct Turn {
     pub(crate) next_deadline: Option<Instant>,
     /// What was declared in it.
     pub audit: Vec<Audit>,
-    /// Whose state may differ now.
+    /// What others may be waiting for.
     pub(crate) stirred: Stirred,
-}
-
-/// Clients whose state may differ after a transaction.
-#[derive(Debug)]
-pub(crate) enum Stirred {
-    /// Those whose blocks it changed.
-    Some(BTreeSet<ClientId>),
-    /// Any: what they share changed.
-    All,
-}
-
-impl Stirred {
-    fn nobody() -> Self {
-        Self::Some(BTreeSet::new())
-    }
-
-    fn by(state: &State, plan: &Plan) -> Self {
-        let mark = |until: Option<DbTime>| until.is_some_and(|until| until > plan.now);
-        let group_before = |group| state.groups.get(group).and_then(|usage| usage.contended_until);
-        let mut groups = plan.groups.iter();
-        if mark(state.semaphore.contended_until) != mark(plan.semaphore.contended_until)
-            || groups.any(|(group, usage)| mark(group_before(group)) != mark(usage.contended_until))
-        {
-            return Self::All;
-        }
-        let differs = |id: &ClientId, now: &Client| {
-            let before = state.clients.get(id);
-            before.is_none_or(|before| {
-                before.open_blocks != now.open_blocks || before.speaker() != now.speaker()
-            })
-        };
-        let changed = plan.clients.iter().filter(|(id, client)| differs(id, client));
-        Self::Some(changed.map(|(id, _)| id.clone()).collect())
-    }
-
-    /// Whether the state of this client may differ.
-    pub(crate) fn includes(&self, client: &ClientId) -> bool {
-        match self {
-            Self::Some(clients) => clients.contains(client),
-            Self::All => true,
-        }
-    }
 }
 
 /// Whether a transaction answered its calls.
@@ -181,7 +139,7 @@ impl Body for Transaction<'_> {
             return Ok(Step::RollBack(without_row(&taken, work, &calls, known)));
         };
         if let Some(remaining) = too_early(&taken, &semaphore, work, self.period) {
-            let turn = turn(&taken, &semaphore, TurnResult::TooEarly(remaining), Stirred::nobody());
+            let turn = turn(&taken, &semaphore, TurnResult::TooEarly(remaining), Stirred::nothing());
             return Ok(Step::RollBack(Attempted::Done(turn)));
         }
         semaphore.slot_cap = semaphore.slot_cap.max(prepared.slot_cap);
@@ -196,7 +154,7 @@ impl Body for Transaction<'_> {
         if !only_looks {
             store::apply(attempt, key, &plan, work, taken.batch_cap).await?;
         }
-        let stirred = Stirred::by(&state, &plan);
+        let stirred = Stirred::by(&state, &plan, &calls);
         let outcomes = TurnResult::Outcomes(std::mem::take(&mut plan.answers));
         let turn = Turn { audit: plan.audit, ..turn(&taken, &plan.semaphore, outcomes, stirred) };
         Ok(if only_looks {
@@ -229,7 +187,7 @@ fn without_row(taken: &Taken, work: Work, calls: &[Call], known: bool) -> Attemp
         let policy = taken.policy.as_ref().map(|(policy, _)| policy.clone());
         sync(&State::new(taken.now, nothing.clone(), policy), calls).answers
     };
-    Attempted::Done(turn(taken, &nothing, TurnResult::Outcomes(outcomes), Stirred::nobody()))
+    Attempted::Done(turn(taken, &nothing, TurnResult::Outcomes(outcomes), Stirred::nothing()))
 }
 
 /// How long until a round may start, where that is in the future. A last round that the clock has not reached yet was

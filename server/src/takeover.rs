@@ -1,20 +1,23 @@
 //! A client's new process, on every key where the client holds something: a sync that says nothing on each of them.
 
 use crate::access::Keys;
+use crate::actor::Command;
 use crate::clock;
+use crate::hints::News;
+use crate::holder::Shared;
 use crate::round::{self, Heard, Turn, TurnResult};
-use crate::store::{Store, StoreError};
+use crate::store::StoreError;
 use pgsemaphore_allocation::{Block, ClientId, Incarnation, Kind, Outcome, Refused, SemaphoreKey, Work};
-use queue_wire::{FencedKey, TakenOver, Takeover, TakeoverReply, VERSION};
+use queue_wire::{FencedKey, TakenOver, TakenOverKey, Takeover, VERSION};
 use std::time::Duration;
 
-/// Takes over key after key of `keys`, each in a transaction of its own.
+/// Takes over key after key of `keys`, each in a transaction of its own, and has those look again who are parked.
 pub(crate) async fn on_all_keys(
-    store: &Store,
+    shared: &Shared,
     client: ClientId,
     takeover: Takeover,
     keys: &Keys,
-) -> Result<TakeoverReply, StoreError> {
+) -> Result<TakenOver, StoreError> {
     let Takeover { generation, process, resume, .. } = takeover;
     let heard = Heard {
         client,
@@ -28,17 +31,21 @@ pub(crate) async fn on_all_keys(
         takes_leases: false,
         applied: false,
     };
-    let mut reply = TakeoverReply { v: VERSION, ..TakeoverReply::default() };
-    let held = store.keys_of_client(&heard.client).await?;
+    let mut reply = TakenOver { v: VERSION, ..TakenOver::default() };
+    let held = shared.store.keys_of_client(&heard.client).await?;
     for key in held.into_iter().filter(|key| keys.contain(key.as_str())) {
         let calls = std::slice::from_ref(&heard);
-        let turn = round::transact(store, &key, Work::Sync, Duration::ZERO, calls).await?;
+        let turn = round::transact(&shared.store, &key, Work::Sync, Duration::ZERO, calls).await?;
+        shared.keys.tell(&key, Command::News(News::Changed));
+        if let Some(news) = turn.stirred.news {
+            shared.outbox.put(&key, news);
+        }
         note(&mut reply, &key, &heard.client, &turn);
     }
     Ok(reply)
 }
 
-fn note(reply: &mut TakeoverReply, key: &SemaphoreKey, client: &ClientId, turn: &Turn) {
+fn note(reply: &mut TakenOver, key: &SemaphoreKey, client: &ClientId, turn: &Turn) {
     let TurnResult::Outcomes(outcomes) = &turn.result else { return };
     let key = key.to_string();
     match outcomes.first() {
@@ -52,7 +59,7 @@ fn note(reply: &mut TakeoverReply, key: &SemaphoreKey, client: &ClientId, turn: 
                 None => (counted(held.clone(), Kind::Grant), counted(held, Kind::Lease)),
             };
             let permits = |count: i64| u64::try_from(count).unwrap_or(0);
-            reply.keys.push(TakenOver { key, grants: permits(grants), leases: permits(leases) });
+            reply.keys.push(TakenOverKey { key, grants: permits(grants), leases: permits(leases) });
         }
         _ => {}
     }

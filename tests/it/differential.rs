@@ -159,6 +159,8 @@ impl<'a> World<'a> {
         let latest = self.seen.get(&client).copied().unwrap_or(0);
         let seen = if self.random.random_bool(0.7) { latest } else { 0 };
         let takes_leases = self.random.random_bool(0.8);
+        // As of a parked request, which takes part again.
+        let applied = work == Work::Round && self.random.random_ratio(1, 5);
         Heard {
             client,
             from: self.process(),
@@ -169,7 +171,7 @@ impl<'a> World<'a> {
             grants,
             leases,
             takes_leases,
-            applied: false,
+            applied,
         }
     }
 

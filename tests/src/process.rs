@@ -1,4 +1,4 @@
-//! The real binary, `pgsemaphore`, as a process that a test can watch, stop, freeze and kill.
+//! Binaries, above all `pgsemaphore`, as processes that a test can watch, stop, freeze and kill.
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
@@ -19,14 +19,14 @@ const LONGEST_RUN: Duration = Duration::from_secs(600);
 /// The lines a process has written so far.
 type Lines = Arc<Mutex<Vec<String>>>;
 
-/// A running `pgsemaphore`; it is killed when this value is dropped. If the test fails, what it wrote is shown.
+/// A running process; it is killed when this value is dropped. If the test fails, what it wrote is shown.
 #[derive(Debug)]
 #[must_use = "the process is killed when this value is dropped"]
 pub struct Process {
     child: Child,
     pid: Pid,
     /// Closes when this process is gone, however it went; `serve --end-with-stdin` ends then.
-    _stdin: ChildStdin,
+    stdin: ChildStdin,
     stdout: Lines,
     stderr: Lines,
     readers: [JoinHandle<()>; 2],
@@ -51,7 +51,27 @@ impl Process {
         arguments: impl IntoIterator<Item = I>,
         variables: &[(&str, &str)],
     ) -> Self {
-        let binary = binary();
+        Self::spawn("pgsemaphore", arguments, variables)
+    }
+
+    /// Starts another binary of this workspace.
+    ///
+    /// # Panics
+    ///
+    /// When the binary has not been built.
+    pub fn start_binary<I: AsRef<std::ffi::OsStr>>(
+        name: &str,
+        arguments: impl IntoIterator<Item = I>,
+    ) -> Self {
+        Self::spawn(name, arguments, &[])
+    }
+
+    fn spawn<I: AsRef<std::ffi::OsStr>>(
+        name: &str,
+        arguments: impl IntoIterator<Item = I>,
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let binary = binary(name);
         let mut command = Command::new(&binary);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
@@ -74,7 +94,7 @@ impl Process {
         let (stdout, reader) = collect(child.stdout.take().expect("a piped stdout"));
         let (stderr, other_reader) = collect(child.stderr.take().expect("a piped stderr"));
         let readers = [reader, other_reader];
-        Self { child, pid, _stdin: stdin, stdout, stderr, readers }
+        Self { child, pid, stdin, stdout, stderr, readers }
     }
 
     /// Runs `pgsemaphore` with these arguments to its end: exit code, standard output, standard error.
@@ -111,6 +131,15 @@ impl Process {
     #[must_use]
     pub fn stderr(&self) -> String {
         joined(&self.stderr)
+    }
+
+    /// Writes a line to its standard input.
+    ///
+    /// # Panics
+    ///
+    /// When it has ended.
+    pub async fn say(&mut self, line: &str) {
+        self.stdin.write_all(format!("{line}\n").as_bytes()).await.expect("it reads");
     }
 
     /// `kill -9`.
@@ -238,10 +267,10 @@ impl std::ops::DerefMut for Serve {
 }
 
 /// The binary that cargo put beside the folder of the test executable.
-fn binary() -> PathBuf {
+fn binary(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of the test executable");
     let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
-    let binary = folder.join("pgsemaphore");
+    let binary = folder.join(name);
     assert!(binary.is_file(), "{} is missing: run `make test`, which builds it first", binary.display());
     binary
 }

@@ -3,6 +3,8 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use queue_wire::Reply;
+
 use super::*;
 
 /// Answers each connection once with `response`; gives the URL and the first lines of what it was asked.
@@ -14,7 +16,7 @@ async fn holder_that_says(response: String) -> (String, tokio::sync::mpsc::Unbou
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut read = Vec::new();
-            while !String::from_utf8_lossy(&read).contains("\"client_id\"") {
+            while !String::from_utf8_lossy(&read).contains("\"v\":1") {
                 stream.read_buf(&mut read).await.unwrap();
             }
             stream.write_all(response.as_bytes()).await.unwrap();
@@ -120,4 +122,16 @@ fn what_is_no_holder_is_said_when_the_client_is_built() {
     let user = build("http://me:secret@holder");
     assert!(user.contains("...@holder") && user.contains("token") && !user.contains("secret"), "{user}");
     assert!(matches!(HttpTransport::new::<&str>(&[], &none), Err(BuildError::NoHolder)));
+}
+
+#[tokio::test]
+async fn a_takeover_names_the_client_in_its_path() {
+    let taken =
+        r#"{"v":1,"keys":[{"key":"k","grants":3,"leases":10}],"fenced":[{"key":"l","generation":5}]}"#;
+    let (url, mut asked) = holder_that_says(response("200 OK", "", taken)).await;
+    let transport = HttpTransport::new(&[url], &Credentials::default()).unwrap();
+    let taken = transport.take_over("worker 7", &Takeover::new(4, "p", true)).await.unwrap();
+    assert_eq!((taken.keys[0].key.as_str(), taken.fenced[0].generation), ("k", 5));
+    let asked = asked.recv().await.unwrap();
+    assert!(asked.starts_with("POST /v1/clients/worker%207/takeover HTTP/1.1"), "{asked}");
 }

@@ -70,6 +70,11 @@ impl Ledger {
         }
     }
 
+    /// The lease that the fund gave a permit of.
+    pub(crate) fn block_of(&self, ticket: Ticket) -> Option<BlockId> {
+        self.tickets.get(&ticket).cloned()
+    }
+
     /// The last permit of a lease has come back to its fund.
     pub(crate) fn spent(&mut self, ticket: Ticket) {
         if let Some(block) = self.tickets.get(&ticket).cloned() {
@@ -196,7 +201,11 @@ impl Ledger {
             ticket = Ticket::after(Some(ticket));
         }
         let Some(mut lease) = Lease::taken_up(verdict, ticket, self.last_call, told) else { return };
-        if verdict.status == Status::Retired || self.draining {
+        let adopted = lease.adopt(self.declared(&id));
+        if self.end_declared(&id, adopted) {
+            self.running -= adopted; // these are counted with the lease from now on
+        }
+        if verdict.status == Status::Retired || self.draining || adopted > 0 {
             lease.stop();
         }
         self.last_ticket = Some(ticket);

@@ -42,6 +42,12 @@ impl Grant {
         (grant.released <= grant.permits && grant.hear(verdict)).then_some(grant)
     }
 
+    /// Of so many items that an earlier process started on permits of this grant, those that the holder counts.
+    pub(super) fn adopt(&mut self, items: u64) -> u64 {
+        self.running = items.min(self.permits - self.released);
+        self.running
+    }
+
     /// Moves the marks forward by what a reply says; false when nothing of the grant counts any more.
     pub(super) fn hear(&mut self, verdict: &GrantVerdict) -> bool {
         let claimed = verdict.claimed.unwrap_or(0).min(self.permits);

@@ -87,6 +87,16 @@ impl Lease {
         })
     }
 
+    /// Of so many items that an earlier process started on permits of this lease, those that the holder counts. Which
+    /// permits they had is not known; as many are drawn as must be, for what runs and what has come back.
+    pub(super) fn adopt(&mut self, items: u64) -> u64 {
+        let (drawn, released) = self.heard;
+        let running = items.min(self.permits.saturating_sub(released));
+        let undrawn = self.permits.saturating_sub(drawn.max(released + running));
+        self.counts = Counts { undrawn, running };
+        running
+    }
+
     /// Moves forward what the holder is known to have heard; true if capacity came back to it by that.
     pub(super) fn hear(&mut self, verdict: &LeaseVerdict, told: Told) -> bool {
         let (before, stop_heard) = (self.heard, self.stop_heard);

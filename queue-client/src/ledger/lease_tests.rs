@@ -140,7 +140,7 @@ fn a_retired_lease_stops_at_once_and_is_reported_until_it_is_settled() {
     assert_eq!(reports, [report("a", 1, 0, true)], "said again");
     (retired.drawn, retired.released) = (Some(1), Some(0));
     ledger.replied(number, &reply(vec![retired]), 0);
-    assert_eq!((ledger.next_call(60_000), ledger.wake_at()), (None, None), "no heartbeat");
+    assert_eq!((ledger.next_call(60_000), ledger.wake_at()), (None, Some(300_050)), "its ttl is over");
     // Late: an old reply doesn't bring it back.
     ledger.replied(1, &reply(vec![lease("a", 1, 3)]), 0);
     assert_eq!((fund.draw(), ledger.try_draw("g")), (None, None));

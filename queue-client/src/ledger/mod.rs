@@ -5,8 +5,8 @@
 //! are served come out, the same for the same events. Every answer may be lost, late, repeated or out of order.
 //!
 //! Events: [`enqueue`](Ledger::enqueue), [`cancel`](Ledger::cancel), [`try_draw`](Ledger::try_draw),
-//! [`release`](Ledger::release), [`put_back`](Ledger::put_back), and for every call that was sent one of
-//! [`replied`](Ledger::replied), [`failed`](Ledger::failed), [`refused`](Ledger::refused).
+//! [`release`](Ledger::release), [`put_back`](Ledger::put_back), [`detach`](Ledger::detach), and for every call that was
+//! sent one of [`replied`](Ledger::replied), [`failed`](Ledger::failed), [`refused`](Ledger::refused).
 //! After any of them, ask [`served`](Ledger::served) for waiters that got a permit and [`next_call`](Ledger::next_call),
 //! until it has none, for what to send; with no event, ask again at [`wake_at`](Ledger::wake_at).
 //!
@@ -20,6 +20,9 @@ mod grant;
 mod lease;
 #[cfg(test)]
 mod lease_tests;
+mod lineage;
+#[cfg(test)]
+mod lineage_tests;
 #[cfg(test)]
 mod model;
 mod queue;
@@ -37,14 +40,15 @@ pub(crate) use draw::Drawn;
 use fund::{Fund, Ticket};
 use grant::Grant;
 use lease::{Lease, Told};
+use lineage::Lineage;
 use queue::Queue;
-pub use speak::{Call, PARK_MS, SUPERSEDE_AFTER_MS};
-use speak::{HEARTBEAT_MIN_MS, Kind, Lane};
+pub use speak::{Call, PARK_MS, REQUEST_PARK_MS, SUPERSEDE_AFTER_MS};
+use speak::{HEARTBEAT_MAX_MS, HEARTBEAT_MIN_MS, Kind, Lane};
 
 /// Who speaks: the same for every key of a process.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The job-queue process, new for each start.
+    /// The job-queue process: new for each start, unless [generations](Ledger::speak_as) rise.
     pub client_id: String,
     /// Random per process start; calls supersede each other within it.
     pub process: String,
@@ -83,6 +87,7 @@ pub struct Served {
 #[derive(Debug)]
 pub struct Ledger {
     identity: Identity,
+    lineage: Lineage,
     grants: BTreeMap<BlockId, Grant>,
     leases: BTreeMap<BlockId, Lease>,
     queues: BTreeMap<String, Queue>,
@@ -128,6 +133,8 @@ pub struct Ledger {
     ask_again_at: u64,
     /// A call ended without an answer: one of this number or later has to be answered.
     unanswered: Option<u64>,
+    /// The next sync reports every block, so that what the holder has beyond that is settled.
+    tell_all: bool,
     /// When a client that holds something has to be heard again.
     heartbeat_at: Option<u64>,
     draining: bool,
@@ -139,6 +146,7 @@ impl Ledger {
     pub fn new(identity: Identity, last_call: u64) -> Self {
         Self {
             identity,
+            lineage: Lineage::default(),
             grants: BTreeMap::new(),
             leases: BTreeMap::new(),
             queues: BTreeMap::new(),
@@ -169,6 +177,7 @@ impl Ledger {
             stated: false,
             ask_again_at: 0,
             unanswered: None,
+            tell_all: false,
             heartbeat_at: None,
             draining: false,
             fenced: false,
@@ -212,7 +221,9 @@ impl Ledger {
 
     /// The item that ran on a permit of `block` has ended.
     pub fn release(&mut self, block: &BlockId) {
-        if !self.release_lease(block) {
+        if self.end_declared(block, 1) {
+            self.running -= 1;
+        } else if !self.release_lease(block) {
             self.running -= 1;
             self.update(block, Grant::release);
         }
@@ -237,28 +248,31 @@ impl Ledger {
     }
 
     /// Takes in the 200 to call `number`, whenever and however often it comes. `ask_again_at_ms` is when demand that
-    /// stays blocked is stated again, if nothing changes before. Returns how many running items had a permit of a block
-    /// that the holder doesn't count any more; 0 unless somebody declared this client dead.
+    /// stays blocked is stated again, if nothing changes before. Returns how many running items have a permit of a block
+    /// that the holder doesn't count (any more); 0 unless somebody declared this client, or one of its items, dead.
     pub fn replied(&mut self, number: u64, reply: &Reply, ask_again_at_ms: u64) -> u64 {
-        if self.fenced {
+        if self.fenced || self.is_deaf_to(number) {
             return 0;
         }
         let ended = self.end(number);
-        let parked = ended.is_some_and(|ended| ended.kind == Kind::Parked);
+        // What a request reports is taken in in its first round, and it may have been answered after a later one.
+        let parked = ended.is_some_and(|ended| ended.kind != Kind::Sync);
         let told =
             Told { number, at: ended.map(|ended| ended.sent_at.saturating_add(reply.held_ms)), parked };
         let state_before = self.known_state.clone();
         self.hear_contention(reply);
         let lost_grants: u64 = reply.grants.iter().map(|verdict| self.hear(verdict)).sum();
         let lost_leases: u64 = reply.leases.iter().map(|verdict| self.hear_lease(verdict, told)).sum();
+        let lost = lost_grants + lost_leases + self.reconciled();
+        self.tell_all |= reply.round < self.seen;
         self.seen = self.seen.max(reply.round);
         if self.unanswered.is_some_and(|first| number >= first) {
             self.unanswered = None;
         }
         if let Some(ended) = ended.filter(|ended| ended.newest) {
-            self.heartbeat_at = reply.report_within_ms.and_then(|within| {
-                told.at.map(|told_at| told_at.saturating_add(within.max(HEARTBEAT_MIN_MS)))
-            });
+            let within = reply.report_within_ms.unwrap_or(HEARTBEAT_MAX_MS);
+            let within = within.clamp(HEARTBEAT_MIN_MS, HEARTBEAT_MAX_MS);
+            self.heartbeat_at = told.at.map(|told_at| told_at.saturating_add(within));
             match ended.kind {
                 Kind::Request => {
                     self.stated = !reply.blocked.is_empty();
@@ -268,13 +282,17 @@ impl Ledger {
                 Kind::Parked => self.park_again(ended.sent_at, self.known_state == state_before),
             }
         }
-        lost_grants + lost_leases
+        lost
     }
 
     /// Call `number` ended without an answer, and may have been carried out or may still be. What it was for is said
     /// again, not before `retry_at_ms`.
     pub fn failed(&mut self, number: u64, retry_at_ms: u64) {
-        self.retry(number, retry_at_ms);
+        if self.is_deaf_to(number) {
+            return;
+        }
+        // One that a later call took the place of says nothing about the holder.
+        self.tell_all |= self.retry(number, retry_at_ms);
         let under_way = [self.request.in_flight, self.sync.in_flight];
         let covered_by =
             under_way.into_iter().flatten().map(|(later, _)| later).filter(|&later| later > number);
@@ -283,17 +301,21 @@ impl Ledger {
 
     /// Call `number` was refused, so it had no effect but that of its reports.
     pub fn refused(&mut self, number: u64, retry_at_ms: u64) {
-        self.retry(number, retry_at_ms);
-        self.stated = false;
+        if !self.is_deaf_to(number) {
+            self.retry(number, retry_at_ms);
+            self.stated = false;
+        }
     }
 
     /// Call `number` was answered that the holder knows neither the key nor a block of it.
     pub fn forgotten(&mut self, number: u64) {
-        self.refused(number, 0);
-        self.forget();
+        if !self.is_deaf_to(number) {
+            self.refused(number, 0);
+            self.forget();
+        }
     }
 
-    /// The holder has shut this process out: nothing more is said, drawn or waited for.
+    /// The holder has shut this process out: nothing more is said, drawn or waited for, and nothing is counted.
     pub fn fence(&mut self) {
         self.fenced = true;
         self.cancel_all();
@@ -306,11 +328,19 @@ impl Ledger {
 
     /// Nobody waits, nothing runs, nothing of this client counts, and the holder needs to hear nothing.
     pub fn is_settled(&self) -> bool {
+        self.running() == 0 && self.is_drained()
+    }
+
+    /// The same, but for permits that are detached, which go on counting.
+    pub fn is_drained(&self) -> bool {
         let said = self.unanswered.is_none() && !self.stated;
         let lanes = [&self.request, &self.sync, &self.parked];
         let idle = lanes.iter().all(|lane| lane.in_flight.is_none());
-        let nothing = self.running == 0 && self.grants.is_empty() && self.leases.is_empty();
-        nothing && self.queues.is_empty() && said && idle
+        let mut grants = self.grants.values();
+        let mut leases = self.leases.values();
+        let only_running = grants.all(|grant| grant.running() > 0 && !grant.due())
+            && leases.all(|lease| lease.counts().running > 0 && !lease.is_live() && !lease.due());
+        only_running && self.running() == self.detached() && self.queues.is_empty() && said && idle
     }
 
     /// Items that run on permits of this ledger, and permits on their way to a waiter.
@@ -331,6 +361,7 @@ impl Ledger {
 
     fn forget(&mut self) {
         self.unanswered = None;
+        self.reconciled();
         let gone: Vec<BlockId> = self.grants.keys().cloned().collect();
         gone.into_iter().for_each(|id| self.set(id, None));
         let gone: Vec<BlockId> = self.leases.keys().cloned().collect();
@@ -342,7 +373,8 @@ impl Ledger {
         let Some(before) = self.grants.get(&id) else {
             let new = verdict.round.is_some_and(|round| round > self.seen);
             let open = matches!(verdict.status, Status::Active | Status::Expired);
-            if let Some(grant) = (new && open).then(|| Grant::taken_up(verdict)).flatten() {
+            if let Some(mut grant) = (new && open).then(|| Grant::taken_up(verdict)).flatten() {
+                self.end_declared(&id, grant.adopt(self.declared(&id)));
                 self.put(id, grant);
             }
             return 0;

@@ -21,11 +21,15 @@ use crate::transport::Endpoint;
 pub const SUPERSEDE_AFTER_MS: u64 = 5;
 /// How long a sync is parked: less than the minute after which proxies commonly give an idle call up.
 pub const PARK_MS: u64 = 50_000;
+/// How long a request is parked whose demand gets nothing, at most.
+pub const REQUEST_PARK_MS: u64 = 30_000;
 
 /// And for this long as long as the one that was superseded before is not answered, to keep pace with the network.
 const SUPERSEDE_UNANSWERED_AFTER_MS: u64 = 1000;
 /// A holder that wants to hear from its clients more often than this is not obeyed.
 pub(super) const HEARTBEAT_MIN_MS: u64 = 100;
+/// A client that holds anything is heard this often, so that it never counts as unheard, which takes ten minutes.
+pub(super) const HEARTBEAT_MAX_MS: u64 = 300_000;
 /// Parked syncs are sent no closer than this, and when the holder doesn't park them, no closer than that.
 const PARK_PERIOD_MS: u64 = 100;
 const PARK_UNPARKED_PERIOD_MS: u64 = 1000;
@@ -42,7 +46,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Whether the holder answers it only when it has news.
+    /// Whether the holder keeps it as long as it has no news.
     pub fn is_parked(&self) -> bool {
         self.message.wait_ms > 0
     }
@@ -76,6 +80,13 @@ pub(super) struct Lane {
 impl Lane {
     fn send(&mut self, number: u64, now_ms: u64) {
         self.earlier.extend(self.in_flight.replace((number, now_ms)));
+    }
+
+    /// Nothing is under way. Returns what was.
+    pub(super) fn clear(&mut self) -> Vec<u64> {
+        let Self { in_flight, mut earlier, .. } = std::mem::take(self);
+        earlier.extend(in_flight);
+        earlier.into_keys().collect()
     }
 }
 
@@ -111,9 +122,11 @@ impl Ledger {
         if self.sync.in_flight.is_some() {
             return beat;
         }
-        let asks = self.request.in_flight.is_some() || self.request_at().is_some();
+        let asked = self.request.in_flight.map(|(number, _)| number);
+        let asks = self.request_at().is_some();
+        let unheard = self.unanswered.is_some_and(|first| !asks && asked.is_none_or(|asked| asked < first));
         let unsaid = !self.due.is_empty() || !self.due_leases.is_empty() || !self.excess.is_empty();
-        let unsaid = unsaid || (self.unanswered.is_some() && !asks);
+        let unsaid = unsaid || unheard;
         let heartbeat = self.heartbeat_at.filter(|_| !self.grants.is_empty() || !self.leases.is_empty());
         let overdue = self.overdue.first().map(|(at, _)| *at);
         let other = [unsaid.then_some(0), heartbeat, overdue].into_iter().flatten().min();
@@ -154,6 +167,7 @@ impl Ledger {
         message.leases = Some(leases);
         self.news = false;
         self.stated = !message.demand.is_empty();
+        message.wait_ms = if self.stated { REQUEST_PARK_MS } else { 0 };
         self.request.send(self.last_call, now_ms);
         Call { number: self.last_call, endpoint: Endpoint::Request, message }
     }
@@ -164,14 +178,22 @@ impl Ledger {
         let beats = self.beats.first().is_some_and(|(at, _)| *at <= now_ms);
         let beats = beats || self.overdue.first().is_some_and(|(at, _)| *at <= now_ms);
         let nothing_due = !beats && self.due.is_empty() && self.due_leases.is_empty();
-        let leases = match (beats, nothing_due) {
-            (true, _) => self.live().chain(self.due_leases.iter().cloned()).collect(),
-            (false, true) => self.leases.keys().cloned().collect(),
+        let fits = self.grants.len() + self.leases.len() <= REPORTS_MAX;
+        let everything = nothing_due || (self.tell_all && fits);
+        let leases = match (everything, beats) {
+            (true, _) => self.leases.keys().cloned().collect(),
+            (false, true) => self.live().chain(self.due_leases.iter().cloned()).collect(),
             (false, false) => self.due_leases.iter().cloned().collect(),
         };
         let leases = self.lease_reports(leases, Some(now_ms));
-        message.grants = self.grant_reports(nothing_due, leases.len());
+        message.grants = self.grant_reports(everything, leases.len());
         message.leases = (!leases.is_empty()).then_some(leases);
+        if everything && fits && self.seen > 0 {
+            self.tell_all = false;
+            message.all = true;
+            message.grants.get_or_insert_default();
+            message.leases.get_or_insert_default();
+        }
         self.sync.send(self.last_call, now_ms);
         Call { number: self.last_call, endpoint: Endpoint::Sync, message }
     }
@@ -210,6 +232,7 @@ impl Ledger {
         self.last_call += 1;
         let mut message = Message::new(self.identity.client_id.as_str());
         message.process = Some(self.identity.process.clone());
+        (message.generation, message.resume) = (self.lineage.generation, self.lineage.resume);
         message.call = Some(self.last_call);
         message.seen = self.seen;
         message
@@ -279,9 +302,9 @@ impl Ledger {
         None
     }
 
-    /// As [`Self::end`]; the next call of its kind waits.
-    pub(super) fn retry(&mut self, number: u64, retry_at_ms: u64) {
-        let Some(ended) = self.end(number).filter(|ended| ended.newest) else { return };
+    /// As [`Self::end`]; the next call of its kind waits, if this was the newest, which is returned.
+    pub(super) fn retry(&mut self, number: u64, retry_at_ms: u64) -> bool {
+        let Some(ended) = self.end(number).filter(|ended| ended.newest) else { return false };
         let lane = match ended.kind {
             Kind::Request => &mut self.request,
             Kind::Sync => &mut self.sync,
@@ -291,6 +314,7 @@ impl Ledger {
         if ended.kind == Kind::Request {
             self.ask_again_at = 0;
         }
+        true
     }
 }
 

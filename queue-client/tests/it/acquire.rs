@@ -41,11 +41,12 @@ async fn waiters_of_a_group_are_served_first_in_first_out() {
     }
     holder.request_of(3).await.answer(holder.grant("a", "", 1));
     holder.confirm_next().await;
+    let waiting = holder.request_of(2).await;
     let released = holder.expect(Endpoint::Sync).await;
     assert_eq!(log.all(), ["first"]);
     let confirmed = holder.confirm(&released);
     released.answer(confirmed);
-    holder.request_of(2).await.answer(holder.grant("b", "", 2));
+    waiting.answer(holder.grant("b", "", 2));
     holder.confirm_next().await;
     assert_eq!(holder.expect(Endpoint::Sync).await.reports(), [("b", 2, 2)]);
     assert_eq!(log.all(), ["first", "second", "third"]);

@@ -8,3 +8,4 @@ mod leases;
 mod outage;
 mod scripted;
 mod stress;
+mod successor;

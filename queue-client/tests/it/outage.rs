@@ -83,6 +83,14 @@ async fn a_transport_that_panics_is_an_outage() {
         ) -> queue_client::Calling<'a> {
             Box::pin(async { panic!("a fault of the transport") })
         }
+
+        fn take_over<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a queue_client::wire::Takeover,
+        ) -> queue_client::Calling<'a, queue_client::wire::TakenOver> {
+            Box::pin(async { panic!("a fault of the transport") })
+        }
     }
     let client = queue_client::QueueClient::builder().transport(Panics).build().unwrap();
     let semaphore = client.semaphore("k");

@@ -5,20 +5,43 @@ use std::time::Duration;
 
 use queue_client::wire::{
     Blocked, Code, GrantReport, GrantVerdict, LeaseReport, LeaseVerdict, Message, Problem, Reason, Reply,
-    Status,
+    Status, TakenOver, Takeover,
 };
-use queue_client::{CallError, Calling, Endpoint, QueueClient, Semaphore, Transport};
+use queue_client::{Builder, CallError, Calling, Endpoint, QueueClient, Semaphore, Transport};
 use tokio::sync::{mpsc, oneshot};
 
 type Answer = Result<Reply, CallError>;
 
-struct Script(mpsc::UnboundedSender<Asked>);
+struct Script {
+    calls: mpsc::UnboundedSender<Asked>,
+    takeovers: mpsc::UnboundedSender<AskedTakeover>,
+}
 
 impl Transport for Script {
     fn call<'a>(&'a self, key: &'a str, endpoint: Endpoint, message: &'a Message) -> Calling<'a> {
         let (answer, answered) = oneshot::channel();
-        self.0.send(Asked { key: key.to_owned(), endpoint, message: message.clone(), answer }).unwrap();
+        self.calls.send(Asked { key: key.to_owned(), endpoint, message: message.clone(), answer }).unwrap();
         Box::pin(async { answered.await.unwrap_or_else(|_| Err(CallError::Unreachable("dropped".into()))) })
+    }
+
+    fn take_over<'a>(&'a self, client_id: &'a str, takeover: &'a Takeover) -> Calling<'a, TakenOver> {
+        let (answer, answered) = oneshot::channel();
+        let asked = AskedTakeover { client_id: client_id.to_owned(), takeover: takeover.clone(), answer };
+        self.takeovers.send(asked).unwrap();
+        Box::pin(async { answered.await.unwrap_or_else(|_| Err(CallError::Unreachable("dropped".into()))) })
+    }
+}
+
+/// A takeover that waits for its answer.
+pub(crate) struct AskedTakeover {
+    pub(crate) client_id: String,
+    pub(crate) takeover: Takeover,
+    answer: oneshot::Sender<Result<TakenOver, CallError>>,
+}
+
+impl AskedTakeover {
+    pub(crate) fn answer(self, answer: Result<TakenOver, CallError>) {
+        let _ = self.answer.send(answer);
     }
 }
 
@@ -73,17 +96,37 @@ impl Asked {
 
 pub(crate) struct Holder {
     calls: mpsc::UnboundedReceiver<Asked>,
+    takeovers: mpsc::UnboundedReceiver<AskedTakeover>,
     round: u64,
 }
 
 pub(crate) fn client() -> (QueueClient, Semaphore, Holder) {
-    let (sender, calls) = mpsc::unbounded_channel();
-    let client = QueueClient::builder().client_id("worker").transport(Script(sender)).build().unwrap();
+    let (client, holder) = client_of(QueueClient::builder().client_id("worker"));
     let semaphore = client.semaphore("account:42");
-    (client, semaphore, Holder { calls, round: 0 })
+    (client, semaphore, holder)
+}
+
+pub(crate) fn client_of(builder: Builder) -> (QueueClient, Holder) {
+    let (calls, asked) = mpsc::unbounded_channel();
+    let (takeovers, asked_takeovers) = mpsc::unbounded_channel();
+    let client = builder.transport(Script { calls, takeovers }).build().unwrap();
+    (client, Holder { calls: asked, takeovers: asked_takeovers, round: 0 })
 }
 
 impl Holder {
+    pub(crate) async fn takeover(&mut self) -> AskedTakeover {
+        let hang = Duration::from_secs(24 * 3600);
+        let asked = tokio::time::timeout(hang, self.takeovers.recv()).await;
+        asked.expect("the client takes over").unwrap()
+    }
+
+    /// The next call, which must be about this key.
+    pub(crate) async fn expect_of(&mut self, key: &str, endpoint: Endpoint) -> Asked {
+        let asked = self.expect(endpoint).await;
+        assert_eq!(asked.key, key, "{:?}", asked.message);
+        asked
+    }
+
     pub(crate) async fn next(&mut self) -> Asked {
         let hang = Duration::from_secs(24 * 3600);
         tokio::time::timeout(hang, self.calls.recv()).await.expect("the client says something").unwrap()

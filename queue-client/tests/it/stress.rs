@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use queue_client::wire::{Blocked, GrantVerdict, Message, Reason, Reply, Status};
+use queue_client::wire::{Blocked, GrantVerdict, Message, Reason, Reply, Status, TakenOver, Takeover};
 use queue_client::{CallError, Calling, Endpoint, QueueClient, Transport};
 
 const LIMIT: u64 = 5;
@@ -34,6 +34,10 @@ impl Transport for Holder {
                 Ok(reply)
             }
         })
+    }
+
+    fn take_over<'a>(&'a self, _: &'a str, _: &'a Takeover) -> Calling<'a, TakenOver> {
+        Box::pin(async { Ok(TakenOver::default()) })
     }
 }
 

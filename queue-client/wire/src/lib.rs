@@ -20,4 +20,4 @@ pub use limits::*;
 pub use message::{Demand, GrantReport, LeaseReport, Message};
 pub use problem::{Code, Problem};
 pub use reply::{Blocked, GrantVerdict, LeaseVerdict, Reason, Reply, Status};
-pub use takeover::{FencedKey, TakenOver, Takeover, TakeoverReply};
+pub use takeover::{FencedKey, TakenOver, TakenOverKey, Takeover};

@@ -1,64 +1,66 @@
-//! A client's new process, on all keys at once: the body of `takeover` and its answer.
+//! What a process says to take over from its predecessor on all keys at once, and the answer.
 
 use crate::limits::{PROCESS_MAX_BYTES, SAFE_INTEGER_MAX, VERSION};
 use crate::strict;
 use serde::{Deserialize, Serialize};
 
-/// Says that earlier processes of the client start nothing more.
+/// The body of a `takeover`: what each message of this process says of it, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Takeover {
     /// Protocol version: 1.
     #[serde(deserialize_with = "strict::integer::<_, SAFE_INTEGER_MAX>")]
     pub v: u64,
-    /// Above that of every earlier process of the client.
+    /// Above that of every earlier process of this `client_id`.
     #[serde(deserialize_with = "strict::integer::<_, SAFE_INTEGER_MAX>")]
     pub generation: u64,
     /// Random per process start: 1 to 64 bytes.
     #[serde(deserialize_with = "strict::text::<_, 1, PROCESS_MAX_BYTES>")]
     pub process: String,
-    /// Whether it goes on with what the earlier processes hold; else all of that comes back.
+    /// Whether open blocks of earlier generations are taken over rather than settled.
     #[serde(default)]
     pub resume: bool,
 }
 
 impl Takeover {
-    /// A takeover by `process`.
+    /// A takeover by this process.
     pub fn new(generation: u64, process: impl Into<String>, resume: bool) -> Self {
         Self { v: VERSION, generation, process: process.into(), resume }
     }
 }
 
-/// What the client held, on each key.
+/// The body of a 200 to a `takeover`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct TakeoverReply {
+pub struct TakenOver {
     /// Protocol version: 1.
     pub v: u64,
-    /// Keys that are this process's now.
-    pub keys: Vec<TakenOver>,
-    /// Keys on which a process of a higher generation, or another one of the same, speaks for the client.
+    /// Keys on which an earlier process held something.
+    #[serde(default)]
+    pub keys: Vec<TakenOverKey>,
+    /// Keys on which a later process has taken over, or the client was settled; they are left alone.
+    #[serde(default)]
     pub fenced: Vec<FencedKey>,
 }
 
-/// Permits of one key that came back or, with `resume`, go on.
+/// What an earlier process held of one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct TakenOver {
+pub struct TakenOverKey {
     /// The key.
     pub key: String,
-    /// Permits of grants.
+    /// Permits of grants: settled, or with `resume` still counted.
     pub grants: u64,
-    /// Footprints of leases.
+    /// The same of leases.
     pub leases: u64,
 }
 
-/// A key that was left alone.
+/// A key from which the process is shut out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FencedKey {
     /// The key.
     pub key: String,
-    /// The lowest generation admitted there.
+    /// The lowest generation that it admits.
     pub generation: u64,
 }

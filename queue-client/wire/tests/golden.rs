@@ -1,8 +1,8 @@
 //! Golden JSON: what travels, spelt out. A change here is a change of the protocol.
 
 use queue_wire::{
-    Blocked, Code, Demand, GrantReport, GrantVerdict, LeaseReport, LeaseVerdict, Message, Problem, Reason,
-    Reply, Status,
+    Blocked, Code, Demand, FencedKey, GrantReport, GrantVerdict, LeaseReport, LeaseVerdict, Message, Problem,
+    Reason, Reply, Status, TakenOver, TakenOverKey, Takeover,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -231,4 +231,22 @@ fn a_fenced_client_is_told_its_generation() {
     assert_eq!((problem.code, problem.generation), (Code::ClientFenced, Some(5)));
     let newer: Code = serde_json::from_value(json!("moonlit")).expect("a code");
     assert_eq!(newer, Code::Other);
+}
+
+#[test]
+fn a_takeover() {
+    golden(
+        Takeover::new(3, "5f0c", true),
+        json!({"v": 1, "generation": 3, "process": "5f0c", "resume": true}),
+    );
+    let keys = vec![TakenOverKey { key: "account:42".into(), grants: 3, leases: 10 }];
+    let fenced = vec![FencedKey { key: "account:43".into(), generation: 5 }];
+    golden(
+        TakenOver { v: 1, keys, fenced },
+        json!({
+            "v": 1,
+            "keys": [{"key": "account:42", "grants": 3, "leases": 10}],
+            "fenced": [{"key": "account:43", "generation": 5}]
+        }),
+    );
 }

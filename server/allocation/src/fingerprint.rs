@@ -1,7 +1,9 @@
 //! What a client's `state` is made of: a number that differs when something the client must hear of differs.
 //!
 //! A pure function of what is stored, the same in every holder and every version that keeps this file: FNV-1a, 64 bits.
-//! Fingerprints of blocks are added up, so that one that comes or goes costs one addition.
+//! Fingerprints of blocks are added up, so that one that comes or goes costs one addition. So each is mixed until every
+//! bit of it depends on all of the block: of two hashes that differ in their last bytes only, what one gains the other
+//! may lose, and two leases that are retired together would leave the sum as it was.
 
 use crate::names::Micros;
 use crate::state::{Block, Provisioning, Status};
@@ -18,6 +20,13 @@ impl Fnv {
             bytes.iter().fold(self.0, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
         Self(hash)
     }
+
+    /// The hash, mixed as MurmurHash3 ends: a sum of such is no more like another than random numbers are.
+    fn mixed(self) -> u64 {
+        let hash = (self.0 ^ (self.0 >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        hash ^ (hash >> 33)
+    }
 }
 
 /// The fingerprint of a block: of its id and status.
@@ -27,7 +36,7 @@ pub fn of_block(block: &Block) -> u64 {
         Status::Expired => b'e',
         Status::Retired => b'r',
     };
-    Fnv::new().add(&block.id.round.to_be_bytes()).add(&block.id.slot.to_be_bytes()).add(&[status]).0
+    Fnv::new().add(&block.id.round.to_be_bytes()).add(&block.id.slot.to_be_bytes()).add(&[status]).mixed()
 }
 
 /// The state of a client: its open blocks, what is contended, how leases are provisioned, and how soon it has to be

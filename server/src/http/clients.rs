@@ -10,7 +10,7 @@ use crate::request::{self, Invalid, decode};
 use crate::store::Settled;
 use axum::extract::State;
 use axum::{Extension, Json};
-use queue_wire::{Takeover, TakeoverReply, check_text};
+use queue_wire::{TakenOver, Takeover, check_text};
 use serde::Deserialize;
 
 /// Who settles, for the audit.
@@ -61,12 +61,12 @@ fn reason(body: &[u8]) -> Result<Option<String>, Invalid> {
 #[utoipa::path(post, path = "/v1/clients/{client_id}/takeover", tag = "clients",
     params(("client_id" = String, Path, description = "1 to 256 bytes, percent-encoded")),
     request_body = Takeover,
-    responses((status = 200, description = "What came back or, with `resume`, goes on", body = TakeoverReply)))]
+    responses((status = 200, description = "What came back or, with `resume`, goes on", body = TakenOver)))]
 pub(super) async fn take_over(
     State(holder): State<Holder>,
     Client(client): Client,
     Extension(keys): Extension<Keys>,
     JsonBody(body): JsonBody,
-) -> Result<Json<TakeoverReply>, ApiError> {
+) -> Result<Json<TakenOver>, ApiError> {
     Ok(Json(holder.take_over(client, request::takeover(&body)?, &keys).await?))
 }

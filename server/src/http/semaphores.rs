@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::State;
 use queue_wire::{Message, Reply};
 
-/// Report, and ask for permits: answered after the key's next round.
+/// Report, and ask for permits: answered after the key's next round, or with `wait_ms` the first that brings something.
 #[utoipa::path(post, path = "/v1/semaphores/{key}/request", tag = "semaphores",
     params(("key" = String, Path, description = "1 to 512 bytes, percent-encoded")),
     request_body = Message, responses((status = 200, description = "What the round decided", body = Reply)))]

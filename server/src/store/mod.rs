@@ -9,6 +9,7 @@ mod connect;
 mod connections;
 mod error;
 mod heartbeat;
+mod hints;
 mod keys;
 mod load;
 mod policies;

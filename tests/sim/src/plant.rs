@@ -29,11 +29,41 @@ pub enum Plant {
     Unexplained,
     /// A holder answers before the transaction is committed.
     TellsFirst,
+    /// Leases get more than their budget.
+    LeasesAboveBudget,
+    /// A retired lease is taken for stopped.
+    FreesRetired,
+    /// What a lease has not drawn comes back with each report.
+    HeartbeatFrees,
+    /// A client goes on drawing from a lease after it wrote that it stopped.
+    DrawsAfterStopped,
+    /// A permit of a lease is drawn again when it has come back.
+    DrawsTwice,
+    /// A client does not listen when a lease is retired.
+    IgnoresRetired,
+    /// A client draws from a lease that was retired before it heard of it.
+    TakesUpRetired,
+    /// A client takes up every lease of every reply, however old.
+    TakesUpOldLeases,
+    /// Releases of a lease are added to what was released before.
+    AddsReleasesOfLeases,
+    /// A client keeps idle leases, whoever lacks permits.
+    IgnoresContended,
+    /// A lease that is not reported is left alone.
+    SilentForEver,
+    /// A lost reply is not made up for where it brought a lease.
+    NoRedeliveryOfLeases,
+    /// Leases are retired that nobody needs back.
+    RetiresAll,
+    /// A holder does not say that others lack permits.
+    ConcealsContended,
+    /// Of a parked sync the state is taken for what it was when it came.
+    StaleState,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 28] = [
         Self::StaleLimit,
         Self::NoGroupCeilings,
         Self::NoFence,
@@ -47,21 +77,48 @@ impl Plant {
         Self::YoungestFirst,
         Self::Unexplained,
         Self::TellsFirst,
+        Self::LeasesAboveBudget,
+        Self::FreesRetired,
+        Self::HeartbeatFrees,
+        Self::DrawsAfterStopped,
+        Self::DrawsTwice,
+        Self::IgnoresRetired,
+        Self::TakesUpRetired,
+        Self::TakesUpOldLeases,
+        Self::AddsReleasesOfLeases,
+        Self::IgnoresContended,
+        Self::SilentForEver,
+        Self::NoRedeliveryOfLeases,
+        Self::RetiresAll,
+        Self::ConcealsContended,
+        Self::StaleState,
     ];
 
     /// The promise that it breaks, and that the simulation must find broken.
     pub fn breaks(self) -> &'static str {
         match self {
-            Self::StaleLimit | Self::NoGroupCeilings | Self::NoFence => "P1",
+            Self::StaleLimit | Self::NoGroupCeilings | Self::NoFence | Self::LeasesAboveBudget => "P1",
             Self::ReclaimsClaimed
             | Self::StartsUnconfirmed
             | Self::TakesUpOldBlocks
-            | Self::BelievesReleases => "P2",
-            Self::AddsReports => "P3",
-            Self::NeverReclaims | Self::NoRedelivery => "P4",
+            | Self::BelievesReleases
+            | Self::DrawsAfterStopped
+            | Self::DrawsTwice
+            | Self::IgnoresRetired
+            | Self::TakesUpRetired
+            | Self::TakesUpOldLeases => "P2",
+            Self::AddsReports | Self::FreesRetired | Self::HeartbeatFrees | Self::AddsReleasesOfLeases => {
+                "P3"
+            }
+            Self::NeverReclaims
+            | Self::NoRedelivery
+            | Self::SilentForEver
+            | Self::NoRedeliveryOfLeases
+            | Self::RetiresAll
+            | Self::IgnoresContended => "P4",
             Self::YoungestFirst => "P5",
-            Self::Unexplained => "P6",
-            Self::TellsFirst => "P7",
+            Self::Unexplained | Self::ConcealsContended => "P6",
+            Self::TellsFirst | Self::StaleState => "P7",
         }
     }
 }

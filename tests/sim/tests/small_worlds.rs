@@ -14,6 +14,7 @@ const SMALL: Bounds = Bounds {
     deadlines: 1,
     repeats: 1,
     crashes: 0,
+    lease: 0,
     plant: None,
 };
 
@@ -38,9 +39,28 @@ fn a_process_that_crashes() {
 }
 
 #[test]
+fn two_processes_with_leases() {
+    let all = search(Bounds { lease: 1, ..SMALL }, usize::MAX).expect("no violation");
+    assert!(all.states > 100_000 && all.ends > 1_000, "{all:?}");
+}
+
+#[test]
+fn one_process_that_draws_again() {
+    let bounds = Bounds { processes: 1, limit: 3, items: 2, syncs: 2, deadlines: 0, lease: 2, ..SMALL };
+    let all = search(bounds, usize::MAX).expect("no violation");
+    assert!(all.states > 50_000 && all.ends > 1_000, "{all:?}");
+}
+
+#[test]
 fn planted_bugs_are_found() {
     let bounds = Bounds { processes: 1, syncs: 2, under_way: 3, ..SMALL };
-    for plant in [Plant::StartsUnconfirmed, Plant::TakesUpOldBlocks] {
+    let with_leases = Bounds { limit: 3, items: 2, lease: 2, ..bounds };
+    let plants = [
+        (Plant::StartsUnconfirmed, bounds),
+        (Plant::TakesUpOldBlocks, bounds),
+        (Plant::DrawsAfterStopped, with_leases),
+    ];
+    for (plant, bounds) in plants {
         let found = search(Bounds { plant: Some(plant), ..bounds }, usize::MAX);
         let (violation, steps) = found.expect_err("a violation");
         assert_eq!(violation.promise, plant.breaks(), "{steps:#?}");

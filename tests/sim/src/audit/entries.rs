@@ -11,6 +11,8 @@ pub(super) struct Entry<'a> {
     pub(super) seen: u64,
     /// Ids that the same message reports.
     pub(super) reported: Vec<&'a str>,
+    /// Whether its client can hold leases.
+    pub(super) takes_leases: bool,
     pub(super) reply: &'a Reply,
     since: Micros,
     call: usize,
@@ -31,8 +33,9 @@ pub(super) fn in_order<'a>(committed: &Committed<'a>) -> Vec<Entry<'a>> {
                 }
             }
         }
-        let reports = told.message.grants.iter().flatten();
-        let reported: Vec<_> = reports.map(|report| report.id.as_str()).collect();
+        let grants = told.message.grants.iter().flatten().map(|report| report.id.as_str());
+        let leases = told.message.leases.iter().flatten().map(|report| report.id.as_str());
+        let reported: Vec<_> = grants.chain(leases).collect();
         for (group, count, age) in groups.into_iter().filter(|(_, count, _)| *count > 0) {
             entries.push(Entry {
                 client: &told.message.client_id,
@@ -40,6 +43,7 @@ pub(super) fn in_order<'a>(committed: &Committed<'a>) -> Vec<Entry<'a>> {
                 count: super::permits(count),
                 seen: told.message.seen,
                 reported: reported.clone(),
+                takes_leases: told.message.leases.is_some(),
                 reply,
                 since: told.arrived - super::permits(age).saturating_mul(1000),
                 call,

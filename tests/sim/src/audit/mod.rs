@@ -3,30 +3,40 @@
 //!
 //! What the promises mean here:
 //!
-//! - **P1**: a commit that makes blocks leaves the usage at or below the limit that its transaction read; so for groups.
-//! - **P2**: of each block, permits that processes hold (an item runs, or may start any moment) are at most the claimed
+//! - **P1**: a commit that makes blocks leaves the usage at or below the limit that its transaction read, as its mode of
+//!   provisioning shares it between grants and leases; so for groups.
+//! - **P2**: of each grant, permits that processes hold (an item runs, or may start any moment) are at most the claimed
 //!   permits not yet released of the committed row. That is stricter than "at most what counts", by the permits that
-//!   nobody has claimed.
+//!   nobody has claimed. Of each lease they are at most its footprint; and a process that has written `stopped`, or heard
+//!   that the lease is retired or settled, draws no more.
 //! - **P3**: a row's marks never fall, never pass what its owner said, and no name is given twice. Permits come back
-//!   only where they were said to be released, or unclaimed at the deadline. Counters are what the blocks say.
-//! - **P4**: a round or a timer leaves nothing unclaimed behind its deadline; a reply delivers every open block that the
-//!   message has not seen. That everything comes back in the end is tried by draining the world.
-//! - **P5, P6**: a round gives each demand entry exactly what is left at its turn, oldest first, and says what lacks and
-//!   why.
-//! - **P7**: what a reply says of a block is in the committed rows at the moment at which it is sent.
+//!   only where they were said to be released, or unclaimed at the deadline; undrawn permits of a lease only after its
+//!   client said `stopped`. Only a report is a heartbeat. Counters are what the blocks say.
+//! - **P4**: a round or a timer leaves nothing unclaimed behind its deadline; a round leaves no lease active that is
+//!   silent or not eligible, recalls what is over budget, and no more; a reply delivers every open block that the message
+//!   has not seen. That idle leases serve who waits, and that everything comes back in the end, is tried by draining the
+//!   world.
+//! - **P5, P6**: a round gives each demand entry exactly what is left at its turn, oldest first, then shares leases out,
+//!   and says what lacks and why. A reply says contended where a client's entry does.
+//! - **P7**: what a reply says of a block is in the committed rows at the moment at which it is sent; its `state` is
+//!   another where its client has to hear of something, and only there.
 //!
 //! **A store restored from an older copy** forgets commits that processes have heard of. What a process had confirmed by
 //! then it may go on using, and the restored rows may not count it: that much of each block is excused until it is
 //! released, and no more. All other promises hold through a restore.
 
+mod budget;
+mod contention;
 mod entries;
 mod order;
+mod recall;
 mod rows;
 mod telling;
 
 use crate::store::{Limits, Rows};
-use pgsemaphore_allocation::{Block, DbTime, Micros, Permits, Work};
-use queue_client::wire::{Message, Reply};
+pub(crate) use budget::{ceilings, footprint};
+use pgsemaphore_allocation::{Block, DbTime, Kind, Micros, Permits, Work};
+use queue_client::wire::{Message, Reply, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
@@ -83,8 +93,10 @@ impl Committed<'_> {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Marks {
-    claimed: Permits,
+    /// Claimed or drawn.
+    used: Permits,
     released: Permits,
+    stopped: bool,
 }
 
 /// What the judge remembers.
@@ -95,28 +107,63 @@ pub(crate) struct Audit {
     /// Permits held, by block.
     held: BTreeMap<Rc<str>, Permits>,
     /// The highest marks that anybody said, by client and block.
-    said: BTreeMap<(String, String), Marks>,
-    /// Every name ever given.
-    named: BTreeSet<String>,
+    said: BTreeMap<(Kind, String, String), Marks>,
+    /// Leases that a client has stopped, or knows to be retired or settled: it draws no more.
+    ended: BTreeSet<(String, String)>,
+    /// Every name ever given, and what it named.
+    named: BTreeMap<String, Kind>,
     /// What a restore has excused.
     excused: BTreeMap<String, Permits>,
+    /// What each `state` of a reply means, and by which each such meaning is said.
+    states: BTreeMap<String, String>,
+    stated: BTreeMap<String, String>,
+    /// The latest commit, by the database's clock.
+    latest: Option<DbTime>,
+    /// Marks of contention don't outlive a clock that was set back; until then they are not judged.
+    marks_fail_until: Option<DbTime>,
 }
 
 impl Audit {
     /// A process sends a message.
     pub(crate) fn says(&mut self, message: &Message) {
+        let key = |kind, id: &String| (kind, message.client_id.clone(), id.clone());
         for report in message.grants.iter().flatten() {
-            let key = (message.client_id.clone(), report.id.clone());
-            let marks = self.said.entry(key).or_default();
-            marks.claimed = marks.claimed.max(permits(report.claimed));
+            let marks = self.said.entry(key(Kind::Grant, &report.id)).or_default();
+            marks.used = marks.used.max(permits(report.claimed));
             marks.released = marks.released.max(permits(report.released));
+        }
+        for report in message.leases.iter().flatten() {
+            let marks = self.said.entry(key(Kind::Lease, &report.id)).or_default();
+            marks.used = marks.used.max(permits(report.drawn));
+            marks.released = marks.released.max(permits(report.released));
+            marks.stopped |= report.stopped;
+            if report.stopped {
+                self.ended.insert((message.client_id.clone(), report.id.clone()));
+            }
+        }
+    }
+
+    /// A process has taken a reply in, and what it had drawn by then was told here.
+    pub(crate) fn hears(&mut self, client: &str, reply: &Reply) {
+        let over = |status| matches!(status, Status::Retired | Status::Settled);
+        for verdict in reply.leases.iter().filter(|verdict| over(verdict.status)) {
+            self.ended.insert((client.to_owned(), verdict.id.clone()));
         }
     }
 
     /// A process has one more permit of a block.
-    pub(crate) fn takes(&mut self, block: &str) -> Verdict {
+    pub(crate) fn takes(&mut self, client: &str, block: &str) -> Verdict {
         *self.held.entry(block.into()).or_default() += 1;
-        self.is_counted(block, self.held[block])
+        self.is_counted(block, self.held[block])?;
+        if self.ended.contains(&(client.to_owned(), block.to_owned())) {
+            return violated("P2", format!("{client} draws from {block}, which is stopped or retired"));
+        }
+        Ok(())
+    }
+
+    /// Whether a name is that of a lease.
+    pub(crate) fn is_lease(&self, block: &str) -> bool {
+        self.named.get(block) == Some(&Kind::Lease)
     }
 
     /// A process has one permit of a block less: released, or lost with the process, or (`again`) to be used again.
@@ -127,6 +174,8 @@ impl Audit {
                 self.held.remove(block);
             }
         }
+        // A permit of a lease is used once.
+        let again = again && !self.is_lease(block);
         if let Some(excused) = self.excused.get_mut(block).filter(|excused| !again && **excused > 0) {
             *excused -= 1;
         }
@@ -140,7 +189,11 @@ impl Audit {
         self.names_are_given_once(committed, &before)?;
         rows::ceilings_hold(committed, &before, rows)?;
         rows::nothing_is_overdue(committed, rows)?;
-        order::oldest_first(committed, &before, rows)
+        recall::of_what_may_not_stay(committed, rows)?;
+        recall::for_a_reason(committed, &before, rows)?;
+        order::oldest_first(committed, &before, rows)?;
+        self.contended_is_told(committed, rows)?;
+        self.state_says_what_is(committed, rows)
     }
 
     /// A reply is sent, to this message.
@@ -153,7 +206,7 @@ impl Audit {
     pub(crate) fn restored(&mut self, rows: &Rows) {
         for block in self.rows.blocks.values() {
             let excused = self.excused.entry(block.id.to_string()).or_default();
-            *excused = (*excused).max(block.used - block.released);
+            *excused = (*excused).max(usable(block));
         }
         self.rows = rows.clone();
     }
@@ -164,7 +217,7 @@ impl Audit {
 
     fn is_counted(&self, block: &str, held: Permits) -> Verdict {
         let row = self.row(block);
-        let counted = row.map_or(0, |row| row.used - row.released);
+        let counted = row.map_or(0, usable);
         let excused = self.excused.get(block).copied().unwrap_or(0);
         if held <= counted.max(excused) {
             return Ok(());
@@ -174,6 +227,14 @@ impl Audit {
 
     fn row(&self, id: &str) -> Option<&Block> {
         self.rows.blocks.values().find(|block| block.id.to_string() == id)
+    }
+}
+
+/// Permits of a block that items may run on.
+pub(crate) fn usable(block: &Block) -> Permits {
+    match block.kind {
+        Kind::Grant => block.used - block.released,
+        Kind::Lease => footprint(block),
     }
 }
 

@@ -7,7 +7,7 @@ use super::{Bounds, Printed};
 use crate::plant::Plant;
 use crate::world::network::{CallName, Packet, Refusal};
 use crate::world::process::{Clock, Process};
-use crate::world::transactions::misheard;
+use crate::world::transactions::{misheard, misspeak};
 use queue_client::Endpoint;
 use queue_client::ledger::Call;
 use queue_client::wire::Reply;
@@ -171,7 +171,7 @@ impl Deeds {
             }
             Deed::Crash => *process = Process::new(process.serial + 100, process.clock.clone()),
             Deed::Hear(number, answer) => {
-                let answer = answer.clone().map(|reply| misheard(reply, self.plant));
+                let answer = answer.clone().map(|reply| misheard(reply, self.plant, &process.ledger));
                 process.hear(*number, answer.as_deref().map_err(|refusal| *refusal), 0);
             }
         }
@@ -187,10 +187,12 @@ impl Deeds {
         process.clock.now = wake_at.saturating_mul(1000);
         let call = process.speak().map(|(call, _)| call);
         process.clock.now = 0;
-        match call.as_ref()?.endpoint {
+        let mut call = call?;
+        match call.endpoint {
             Endpoint::Request => self.requests += 1,
             Endpoint::Sync => self.syncs += 1,
         }
-        call
+        misspeak(&mut call.message, self.plant);
+        Some(call)
     }
 }

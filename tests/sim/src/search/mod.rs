@@ -47,6 +47,8 @@ pub struct Bounds {
     pub repeats: u32,
     /// Processes that crash.
     pub crashes: u32,
+    /// Permits of the largest lease, from what grants leave; 0 for no leases.
+    pub lease: i64,
     /// A planted bug of processes; those of holders are not planted here.
     pub plant: Option<Plant>,
 }

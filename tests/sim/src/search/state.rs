@@ -1,15 +1,16 @@
 //! A state of the small world, and what must be true in it.
 
-use super::actor::{Actor, Actors, Deed};
+use super::actor::{Actor, Actors, Deed, Deeds};
 use super::store::{Request, Stored, Transactions};
 use super::{Bounds, Printed, print};
-use crate::audit::{Verdict, violated};
+use crate::audit::{Verdict, footprint, usable, violated};
 use crate::store::Limits;
 use crate::world::network::{CallName, Packet};
-use pgsemaphore_allocation::Work;
+use pgsemaphore_allocation::{Provisioning, Work};
+use queue_client::Endpoint;
 use std::rc::Rc;
 
-/// Longer than the claim deadline.
+/// Longer than the claim deadline and the ttl of a lease.
 const LONG: i64 = 20_000_000;
 const START: i64 = 1_764_428_000_000_000;
 
@@ -26,7 +27,11 @@ impl World {
     }
 
     pub(super) fn start(&self) -> State {
-        let limits = Limits::of_grants(self.bounds.limit, LONG / 2);
+        let mut limits = Limits::of_grants(self.bounds.limit, LONG / 2);
+        if self.bounds.lease > 0 {
+            limits.policy.provisioning = Provisioning::Strict;
+            (limits.policy.permits_per_lease, limits.policy.lease_ttl) = (self.bounds.lease, LONG / 2);
+        }
         State {
             actors: (0..self.bounds.processes).map(|serial| self.actors.start(serial)).collect(),
             store: self.transactions.start(limits, START),
@@ -85,13 +90,13 @@ impl State {
     /// P1 and P2.
     pub(super) fn judge(&self, world: &World) -> Verdict {
         let rows = world.transactions.rows(&self.store);
-        let usage: i64 = rows.blocks.values().map(|block| block.permits - block.released).sum();
+        let usage: i64 = rows.blocks.values().map(footprint).sum();
         if usage > world.bounds.limit {
             return violated("P1", format!("usage {usage}"));
         }
         for (id, held) in self.actors.iter().flat_map(|actor| &actor.held) {
             let row = rows.blocks.values().find(|block| block.id.to_string() == *id);
-            let counted = row.map_or(0, |row| row.used - row.released);
+            let counted = row.map_or(0, usable);
             if *held > counted {
                 return violated("P2", format!("{held} permits of {id} are held, its row is {row:?}"));
             }
@@ -109,30 +114,43 @@ impl State {
             let mut deeds = world.actors.again(actor);
             let process = &mut deeds.process;
             process.under_way().into_iter().for_each(|number| process.give_up(number, 0));
-            process.waiting.drain(..).for_each(|waiter| process.ledger.cancel(&waiter));
-            process.items.drain(..).for_each(|item| process.ledger.release(&item.block));
-            for _ in 0..10 {
-                let Some(call) = deeds.does(&Deed::Speak) else { break };
-                let name = CallName { from: actor.serial, number: call.number };
-                let work = match call.endpoint {
-                    queue_client::Endpoint::Request => Work::Round,
-                    queue_client::Endpoint::Sync => Work::Sync,
-                };
-                let request = Printed::new((name, Rc::new(call.message)));
-                state.transact(world, work, &[request])?;
-                while let Some(packet) = state.network.pop() {
-                    if let Packet::Answer { name, answer } = &*packet.is {
-                        deeds.does(&Deed::Hear(name.number, answer.clone()));
-                    }
-                }
+            if world.bounds.lease > 0 {
+                // It hears of a lease that was made for a request which arrived twice when it speaks again.
+                deeds.does(&Deed::Queue);
+                state.talk(&mut deeds, world)?;
             }
+            deeds.process.drain();
+            let process = &mut deeds.process;
+            process.items.drain(..).for_each(|item| process.ledger.release(&item.block));
+            state.talk(&mut deeds, world)?;
             settled &= deeds.process.ledger.is_settled();
         }
         let crashed = self.crashes_left < world.bounds.crashes;
-        let left = world.transactions.rows(&state.store).semaphore.grants;
+        let semaphore = &world.transactions.rows(&state.store).semaphore;
+        let left = semaphore.grants + semaphore.leases;
         if settled && (left == 0 || crashed) {
             return Ok(());
         }
         violated("P4", format!("{left} permits are left: {:?}", state.actors))
+    }
+
+    /// A process says what it has to say, and is answered each time.
+    fn talk(&mut self, deeds: &mut Deeds, world: &mut World) -> Verdict {
+        for _ in 0..10 {
+            let Some(call) = deeds.does(&Deed::Speak) else { break };
+            let name = CallName { from: deeds.process.serial, number: call.number };
+            let work = match call.endpoint {
+                Endpoint::Request => Work::Round,
+                Endpoint::Sync => Work::Sync,
+            };
+            let request = Printed::new((name, Rc::new(call.message)));
+            self.transact(world, work, &[request])?;
+            while let Some(packet) = self.network.pop() {
+                if let Packet::Answer { name, answer } = &*packet.is {
+                    deeds.does(&Deed::Hear(name.number, answer.clone()));
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -126,7 +126,7 @@ impl Rows {
     fn own_leases(&self, calls: &[Call]) -> impl Iterator<Item = (Slot, Block)> {
         let listed =
             calls.iter().filter_map(|call| self.clients.get(&call.client)).flat_map(|client| &client.leases);
-        listed.map(|slot| (*slot, self.blocks[slot].clone()))
+        listed.filter_map(|slot| Some((*slot, self.blocks.get(slot)?.clone())))
     }
 
     fn all_leases(&self) -> impl Iterator<Item = (Slot, Block)> {

@@ -1,15 +1,17 @@
 //! The end of a world: no more faults. Whoever waits is served, and everything comes back (P4).
 
 use super::World;
-use super::people::whole;
-use crate::audit::{Verdict, violated};
-use pgsemaphore_allocation::{BLOCKED_LIFETIME, Block, ClientId, DbTime, Work};
+use super::people::{whole, whole_lease};
+use crate::audit::{Verdict, ceilings, violated};
+use pgsemaphore_allocation::{BLOCKED_LIFETIME, Block, ClientId, DbTime, Kind, Permits, Work};
 use queue_client::wire::Message;
 
 /// Longer than any claim deadline, by any clock here that goes at all.
 const LONG: i64 = 3_600_000_000;
 /// Turns of half a second within which everybody has to be served.
 const TURNS_MAX: usize = 200;
+/// And within which idle leases come back.
+const FEW_TURNS: usize = 20;
 
 impl World {
     pub(super) fn drain(&mut self) -> Verdict {
@@ -18,7 +20,7 @@ impl World {
         self.pass(LONG);
         self.begin(0, Work::Timer, Vec::new())?;
         self.commit(0, 0)?;
-        let unclaimed = |block: &&Block| block.used < block.permits;
+        let unclaimed = |block: &&Block| block.kind == Kind::Grant && block.used < block.permits;
         if let Some(block) = self.rows().blocks.values().find(unclaimed) {
             return violated(
                 "P4",
@@ -26,11 +28,17 @@ impl World {
             );
         }
         self.bury_all()?;
-        self.turn_until("everybody is served", |world| {
+        self.turn_until(TURNS_MAX, "everybody is served", |world| {
+            world.items_end();
             world.processes.iter().all(|process| process.waiting.is_empty())
         })?;
+        self.want_in_turn()?;
         self.change_minds()?;
-        self.turn_until("nobody has anything left to say", |world| {
+        for process in &mut self.processes {
+            process.drain();
+        }
+        self.items_end();
+        self.turn_until(TURNS_MAX, "nobody has anything left to say", |world| {
             let settled = world.processes.iter().all(|process| process.ledger.is_settled());
             settled && world.others.iter().all(super::other::Other::has_nothing)
         })?;
@@ -43,11 +51,32 @@ impl World {
         Ok(())
     }
 
+    /// One after the other wants all permits at once, when the others have nothing queued. Their leases are given back
+    /// for it: no ttl ends so soon.
+    fn want_in_turn(&mut self) -> Verdict {
+        for at in 0..self.processes.len() {
+            self.items_end();
+            let group = self.any_group();
+            let ceiling = self.limits.groups.get(&group).copied().unwrap_or(Permits::MAX);
+            let count = ceilings(&self.limits.policy).grants.min(ceiling);
+            let process = &mut self.processes[at];
+            let now = process.now_ms();
+            process.waiting.extend((0..count).map(|_| process.ledger.enqueue(group.as_str(), now)));
+            self.hand_out(at)?;
+            self.turn_until(FEW_TURNS, "idle leases are given back", |world| {
+                world.processes[at].waiting.is_empty()
+            })?;
+        }
+        Ok(())
+    }
+
     /// Everybody wants more than there is, is perhaps told so, and then wants nothing.
     fn change_minds(&mut self) -> Verdict {
-        for process in &mut self.processes {
+        for at in 0..self.processes.len() {
+            let process = &mut self.processes[at];
             let now = process.now_ms();
             process.waiting.extend((0..10).map(|_| process.ledger.enqueue("", now)));
+            self.hand_out(at)?;
         }
         let told = self.random.percent(50);
         self.turn(told)?;
@@ -86,6 +115,7 @@ impl World {
         let policy = &mut self.limits.policy;
         policy.limit = policy.limit.max(Some(1));
         policy.grant_timeout = 10_000_000;
+        policy.lease_ttl = LONG;
         self.limits.groups.values_mut().for_each(|limit| *limit = 1.max(*limit));
         self.store.set_limits(&self.key, Some(self.limits.clone()));
     }
@@ -105,11 +135,14 @@ impl World {
                 continue;
             }
             let mut message = Message::new(block.client.as_str());
-            message.grants = Some(vec![whole(block)]);
+            match block.kind {
+                Kind::Grant => message.grants = Some(vec![whole(block)]),
+                Kind::Lease => message.leases = Some(vec![whole_lease(block)]),
+            }
             message.seen = rows.semaphore.round;
             self.audit.says(&message);
             let name = super::network::CallName { from: u32::MAX, number: 0 };
-            let waiting = super::holder::Waiting { name, message: message.into(), arrived: self.time };
+            let waiting = super::holder::Waiting::new(name, message.into(), self.time);
             self.begin(0, Work::Sync, vec![waiting])?;
             self.commit(0, 0)?;
         }
@@ -117,8 +150,8 @@ impl World {
         Ok(())
     }
 
-    fn turn_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Verdict {
-        for _ in 0..TURNS_MAX {
+    fn turn_until(&mut self, turns: usize, what: &str, done: impl Fn(&mut Self) -> bool) -> Verdict {
+        for _ in 0..turns {
             if done(self) {
                 return Ok(());
             }
@@ -128,16 +161,21 @@ impl World {
         violated("P4", format!("it never happens that {what}: {ledgers:?} {:?}", self.rows()))
     }
 
-    /// Half a second in which items end, everybody speaks, and everything arrives and is answered, or (not `told`) the
+    fn items_end(&mut self) {
+        for at in 0..self.processes.len() {
+            while !self.processes[at].items.is_empty() {
+                self.release(at, 0);
+            }
+        }
+    }
+
+    /// Half a second in which everybody speaks, and everything arrives and is answered, or (not `told`) the
     /// answers are lost.
     fn turn(&mut self, told: bool) -> Verdict {
         self.pass(500_000);
         for at in 0..self.processes.len() {
             let process = &mut self.processes[at];
             process.under_way().into_iter().for_each(|number| process.give_up(number, 0));
-            while !self.processes[at].items.is_empty() {
-                self.release(at, 0);
-            }
             while self.speak(at) {}
         }
         for at in 0..self.others.len() {
@@ -154,6 +192,7 @@ impl World {
                         self.commit(holder, 0)?;
                     }
                 }
+                self.holders[holder].look_again();
             }
         }
         if !told {

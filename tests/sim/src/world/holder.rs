@@ -5,7 +5,8 @@ use super::translate;
 use crate::plant::Plant;
 use crate::store::{Limits, MemoryStore, Rows, Transaction};
 use pgsemaphore_allocation::{
-    Batch, Block, Call, DbTime, Micros, Permits, Plan, SemaphoreKey, Work, round, sync, timer,
+    Batch, Block, Call, DbTime, Extra, Kind, Micros, Permits, Plan, Provisioning, SemaphoreKey, Status, Work,
+    round, sync, timer,
 };
 use queue_client::Endpoint;
 use queue_client::wire::{Message, Reply};
@@ -16,6 +17,8 @@ pub(crate) struct Holder {
     pub(crate) frozen: bool,
     requests: Vec<Waiting>,
     syncs: Vec<Waiting>,
+    /// Syncs whose reports are committed, until there is something to say.
+    parked: Vec<Waiting>,
     /// At most one of each kind of work.
     pub(crate) jobs: Vec<Job>,
     /// Only with [`Plant::StaleLimit`].
@@ -28,6 +31,21 @@ pub(crate) struct Waiting {
     pub(crate) name: CallName,
     pub(crate) message: Rc<Message>,
     pub(crate) arrived: Micros,
+    /// Of a parked sync whose reports are committed: it is answered when the client's state is not this one.
+    pub(crate) known: Option<String>,
+    /// It is answered whatever there is to say.
+    pub(crate) due: bool,
+}
+
+impl Waiting {
+    pub(crate) fn new(name: CallName, message: Rc<Message>, arrived: Micros) -> Self {
+        Self { name, message, arrived, known: None, due: false }
+    }
+
+    fn is_of(&self, other: &Self) -> bool {
+        let (own, other) = (&self.message, &other.message);
+        own.client_id == other.client_id && own.process == other.process
+    }
 }
 
 /// A transaction that has read and planned, and is not committed.
@@ -46,14 +64,13 @@ impl Holder {
     /// Takes a call in; says which call is superseded by that.
     pub(crate) fn admit(&mut self, call: Waiting, endpoint: Endpoint) -> Option<CallName> {
         if endpoint == Endpoint::Sync {
+            if call.message.wait_ms > 0 {
+                self.wake(|parked| parked.is_of(&call));
+            }
             self.syncs.push(call);
             return None;
         }
-        let same = |other: &Waiting| {
-            let (old, new) = (&other.message, &call.message);
-            old.client_id == new.client_id && old.process == new.process
-        };
-        let Some(at) = self.requests.iter().position(same) else {
+        let Some(at) = self.requests.iter().position(|other| other.is_of(&call)) else {
             self.requests.push(call);
             return None;
         };
@@ -69,6 +86,27 @@ impl Holder {
     /// A caller that has gone away leaves before the round.
     pub(crate) fn hang_up(&mut self, name: &CallName) {
         self.requests.retain(|waiting| waiting.name != *name);
+        self.parked.retain(|waiting| waiting.name != *name);
+    }
+
+    /// These parked syncs are answered by the next transaction; says whether there are any.
+    pub(crate) fn wake(&mut self, which: impl Fn(&Waiting) -> bool) -> bool {
+        let (woken, parked): (Vec<_>, _) = std::mem::take(&mut self.parked).into_iter().partition(which);
+        self.parked = parked;
+        let any = !woken.is_empty();
+        self.syncs.extend(woken.into_iter().map(|waiting| Waiting { due: true, ..waiting }));
+        any
+    }
+
+    /// Parked syncs are looked at again; says whether there are any.
+    pub(crate) fn look_again(&mut self) -> bool {
+        let any = !self.parked.is_empty();
+        self.syncs.append(&mut self.parked);
+        any
+    }
+
+    pub(crate) fn park(&mut self, call: Waiting) {
+        self.parked.push(call);
     }
 
     /// The calls for a transaction of this kind that starts now, if one is due.
@@ -87,7 +125,8 @@ impl Holder {
     pub(crate) fn crash(&mut self) -> Vec<CallName> {
         let dead = std::mem::take(self);
         let jobs = dead.jobs.into_iter().flat_map(|job| job.batch);
-        dead.requests.into_iter().chain(dead.syncs).chain(jobs).map(|waiting| waiting.name).collect()
+        let waiting = dead.requests.into_iter().chain(dead.syncs).chain(dead.parked);
+        waiting.chain(jobs).map(|waiting| waiting.name).collect()
     }
 
     /// Reads and plans.
@@ -99,8 +138,11 @@ impl Holder {
         (began, now): (Micros, DbTime),
         plant: Option<Plant>,
     ) -> Job {
-        let mut calls: Vec<Call> =
-            batch.iter().map(|waiting| translate::call(&waiting.message, began - waiting.arrived)).collect();
+        let call = |waiting: &Waiting| {
+            let call = translate::call(&waiting.message, began - waiting.arrived);
+            Call { applied: waiting.known.is_some(), ..call }
+        };
+        let mut calls: Vec<Call> = batch.iter().map(call).collect();
         let mut transaction = store.begin(key, work, &calls, now);
         let limits = store.limits(key).cloned();
         if let Some(plant) = plant {
@@ -137,6 +179,12 @@ impl Holder {
                 let entries = calls.iter_mut().flat_map(|call| &mut call.demand);
                 entries.for_each(|demand| demand.oldest_age = -demand.oldest_age);
             }
+            Plant::AddsReleasesOfLeases => {
+                for report in calls.iter_mut().flat_map(|call| &mut call.leases) {
+                    let lease = state.blocks.values().find(|block| block.id.to_string() == report.id);
+                    report.released += lease.map_or(0, |lease| lease.released);
+                }
+            }
             Plant::AddsReports | Plant::BelievesReleases => {
                 for report in calls.iter_mut().flat_map(|call| &mut call.grants) {
                     let block = state.blocks.values().find(|block| block.id.to_string() == report.id);
@@ -147,6 +195,31 @@ impl Holder {
                         report.claimed = report.claimed.min(block.permits);
                     }
                 }
+            }
+            Plant::LeasesAboveBudget => {
+                for policy in state.policy.iter_mut().filter(|p| p.provisioning != Provisioning::None) {
+                    let limit = policy.limit.unwrap_or(0);
+                    policy.provisioning = Provisioning::Over { extra: Extra::Permits(limit + 5) };
+                }
+            }
+            Plant::FreesRetired | Plant::HeartbeatFrees => {
+                for report in calls.iter_mut().flat_map(|call| &mut call.leases) {
+                    let lease = state.blocks.values().find(|block| block.id.to_string() == report.id);
+                    let Some(lease) = lease.filter(|lease| !lease.stopped) else { continue };
+                    match (plant, lease.status) {
+                        (Plant::FreesRetired, Status::Retired) => report.stopped = true,
+                        (Plant::HeartbeatFrees, Status::Active) => {
+                            report.released += lease.permits - report.drawn;
+                            report.drawn = lease.permits;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            Plant::SilentForEver | Plant::RetiresAll => {
+                let leases = state.blocks.values_mut().filter(|block| block.kind == Kind::Lease);
+                let ttl = if plant == Plant::RetiresAll { 0 } else { i64::MAX / 4 };
+                leases.for_each(|lease| lease.ttl = ttl);
             }
             _ => {}
         }
@@ -161,7 +234,7 @@ impl Job {
             let held = self.began - waiting.arrived;
             let mut answer = translate::answer(outcome, self.plan.now, held);
             if let Ok(reply) = &mut answer {
-                conceal(reply, &waiting.message, plant);
+                conceal(reply, waiting, plant);
             }
             (waiting.clone(), answer)
         });
@@ -188,13 +261,21 @@ fn due_although_claimed(transaction: &mut Transaction, rows: Option<&Rows>) {
     }
 }
 
-fn conceal(reply: &mut Reply, message: &Message, plant: Option<Plant>) {
+fn conceal(reply: &mut Reply, waiting: &Waiting, plant: Option<Plant>) {
+    let message = &waiting.message;
     match plant {
+        Some(Plant::ConcealsContended) => (reply.contended, reply.contended_groups) = (false, Vec::new()),
+        Some(Plant::StaleState) => reply.state = waiting.known.clone().unwrap_or(reply.state.clone()),
         Some(Plant::Unexplained) => reply.blocked.clear(),
         Some(Plant::NoRedelivery) => {
             let reported = |id: &str| message.grants.iter().flatten().any(|report| report.id == id);
             let newest = reply.round;
             reply.grants.retain(|verdict| verdict.round == Some(newest) || reported(&verdict.id));
+        }
+        Some(Plant::NoRedeliveryOfLeases) => {
+            let reported = |id: &str| message.leases.iter().flatten().any(|report| report.id == id);
+            let newest = reply.round;
+            reply.leases.retain(|verdict| verdict.round == Some(newest) || reported(&verdict.id));
         }
         _ => {}
     }

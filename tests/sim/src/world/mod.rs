@@ -4,10 +4,10 @@
 //! then. Everything is decided by the seed. After a while the faults end and the world is drained ([`drain`]): whoever
 //! waits is served, and everything comes back.
 //!
-//! What is not here yet comes in at these places: a lease is one more kind of block in `audit`; a generation is a
-//! process that starts again under the name of one that crashed (`faults`); a settle is one more step of a holder;
-//! parking is one more place where a holder keeps calls (`holder`).
+//! What is not here yet comes in at these places: a generation is a process that starts again under the name of one that
+//! crashed (`faults`); a settle is one more step of a holder; requests are not parked (`holder`).
 
+mod census;
 mod drain;
 mod faults;
 pub(crate) mod holder;
@@ -132,7 +132,8 @@ impl World {
     /// The world of a seed, before its first step.
     fn new(seed: u64, plant: Option<Plant>, trace: bool) -> Self {
         let mut random = Random::new(seed);
-        let limits = Limits::of_grants(random.between(1, 4), 10_000_000);
+        let mut limits = Limits::of_grants(random.between(1, 6), 10_000_000);
+        people::provision(&mut limits.policy, &mut random);
         let rate = random.between(900, 1100);
         let holders = (0..random.between(1, 3)).map(|_| Holder::default()).collect();
         let mut world = Self {
@@ -226,7 +227,8 @@ impl World {
 
     /// A process sends what its ledger wants to say, one call.
     fn speak(&mut self, at: usize) -> bool {
-        let Some((call, given_up)) = self.processes[at].speak() else { return false };
+        let Some((mut call, given_up)) = self.processes[at].speak() else { return false };
+        transactions::misspeak(&mut call.message, self.plant);
         let name = CallName { from: self.processes[at].serial, number: call.number };
         let holder = self.random.index(self.holders.len()).unwrap_or(0);
         self.send_call(name, holder, call.endpoint, call.message);

@@ -100,9 +100,15 @@ pub(crate) fn told(packet: &Packet) -> String {
             let reports = reports.map(|report| {
                 format!(" {} claimed {} released {}", report.id, report.claimed, report.released)
             });
-            let said: String = demand.chain(reports).collect();
+            let leases = message.leases.iter().flatten().map(|report| {
+                let stopped = if report.stopped { " stopped" } else { "" };
+                format!(" {} drawn {} released {}{stopped}", report.id, report.drawn, report.released)
+            });
+            let said: String = demand.chain(reports).chain(leases).collect();
             let from = &message.client_id;
-            format!("{from} -> holder {holder}: {endpoint} {} seen {}{said}", name.number, message.seen)
+            let parked = if message.wait_ms > 0 { " parked" } else { "" };
+            let seen = message.seen;
+            format!("{from} -> holder {holder}: {endpoint}{parked} {} seen {seen}{said}", name.number)
         }
         Packet::HangUp { name, holder } => {
             format!("process {} -> holder {holder}: hangs up {}", name.from, name.number)
@@ -117,9 +123,24 @@ pub(crate) fn told(packet: &Packet) -> String {
                 .iter()
                 .map(|b| format!(" lacks {} of '{}': {:?}", b.count, b.group, b.reason))
                 .collect();
-            format!("-> process {}: call {} round {}{verdicts}{blocked}", name.from, name.number, reply.round)
+            let leases: String = reply.leases.iter().map(lease_verdict).collect();
+            let contended = if reply.contended { " contended" } else { "" };
+            let groups: String =
+                reply.contended_groups.iter().map(|group| format!(" contended '{group}'")).collect();
+            let (from, number, round) = (name.from, name.number, reply.round);
+            format!(
+                "-> process {from}: call {number} round {round}{verdicts}{leases}{blocked}{contended}{groups}"
+            )
         }
     }
+}
+
+fn lease_verdict(verdict: &queue_client::wire::LeaseVerdict) -> String {
+    let counts = verdict.permits.map(|permits| {
+        let (drawn, released) = (verdict.drawn.unwrap_or(0), verdict.released.unwrap_or(0));
+        format!(" {permits}/{drawn}/{released} for {}ms", verdict.ttl_ms.unwrap_or(0))
+    });
+    format!(" lease {} {:?}{}", verdict.id, verdict.status, counts.unwrap_or_default())
 }
 
 fn verdict(verdict: &queue_client::wire::GrantVerdict) -> String {

@@ -3,9 +3,11 @@
 use super::network::CallName;
 use super::{GROUPS, World};
 use crate::audit::{Verdict, Violation};
-use pgsemaphore_allocation::Block;
+use crate::plant::Plant;
+use crate::random::Random;
+use pgsemaphore_allocation::{Block, Extra, Kind, Policy, Provisioning};
 use queue_client::Endpoint;
-use queue_client::wire::{Demand, GrantReport, Message};
+use queue_client::wire::{Demand, GrantReport, LeaseReport, Message};
 
 /// Most items that wait in one process.
 const WAITING_MAX: usize = 5;
@@ -45,14 +47,16 @@ impl World {
         for block in self.processes[at].served() {
             let name = self.processes[at].name.clone();
             self.trace.say(|| format!("{name}: has a permit of {}", block.as_str()));
-            self.audit.takes(block.as_str())?;
+            self.audit.takes(&name, block.as_str())?;
         }
         Ok(())
     }
 
     /// An item that does not wait takes a spare permit, wherever there is one.
     pub(super) fn draw_spare(&mut self) -> Result<bool, Violation> {
-        let places = (0..self.processes.len()).flat_map(|at| GROUPS.map(|group| (at, group)));
+        let count = self.processes.len();
+        let Some(first) = self.random.index(count) else { return Ok(false) };
+        let places = (first..first + count).flat_map(|at| GROUPS.map(|group| (at % count, group)));
         for (at, group) in places {
             let process = &mut self.processes[at];
             if process.frozen {
@@ -62,7 +66,7 @@ impl World {
             process.items.push(super::process::Item { block: block.clone(), started: true });
             let name = process.name.clone();
             self.trace.say(|| format!("{name}: draws a spare permit of {}", block.as_str()));
-            self.audit.takes(block.as_str())?;
+            self.audit.takes(&name, block.as_str())?;
             return Ok(true);
         }
         Ok(false)
@@ -85,7 +89,9 @@ impl World {
         let process = &mut self.processes[at];
         let item = process.items.remove(which);
         process.ledger.release(&item.block);
-        self.audit.lets_go(item.block.as_str(), false);
+        if self.plant != Some(Plant::DrawsTwice) || !self.audit.is_lease(item.block.as_str()) {
+            self.audit.lets_go(item.block.as_str(), false);
+        }
         let name = self.processes[at].name.clone();
         self.trace.say(|| format!("{name}: an item on {} ends", item.block.as_str()));
     }
@@ -122,7 +128,11 @@ impl World {
     /// The policy changes, or goes, or comes back.
     pub(super) fn change_limits(&mut self) {
         let policy = &mut self.limits.policy;
-        match self.random.below(20) {
+        match self.random.below(28) {
+            20..23 => provision(policy, &mut self.random),
+            23 => policy.permits_per_lease = self.random.between(1, 5),
+            24..26 => policy.lease_ttl = self.random.between(1, 20_000) * 1000,
+            26..28 => policy.leases_within_group_limit = self.random.percent(50),
             0 => policy.limit = None,
             1 => policy.limit = Some(0),
             2..5 => policy.grant_timeout = self.random.between(1, 15_000) * 1000,
@@ -132,7 +142,7 @@ impl World {
                 self.limits.groups.insert(group, limit);
             }
             9..12 => self.limits.groups.clear(),
-            _ => policy.limit = Some(self.random.between(1, 5)),
+            _ => policy.limit = Some(self.random.between(1, 6)),
         }
         let limits = (!self.random.percent(3)).then(|| self.limits.clone());
         self.trace.say(|| format!("limits: {limits:?}"));
@@ -147,15 +157,25 @@ impl World {
         for block in &blocks {
             let own = block.client.as_str() == message.client_id;
             if own && honest {
-                message.grants.get_or_insert_default().push(whole(block));
+                say_whole(&mut message, block);
             } else if !honest && self.random.percent(40) {
-                let (claimed, released) = (self.random.below(6), self.random.below(6));
+                let (used, released) = (self.random.below(6), self.random.below(6));
                 let id = block.id.to_string();
-                message.grants.get_or_insert_default().push(GrantReport { id, claimed, released });
+                if self.random.percent(50) {
+                    let stopped = self.random.percent(30);
+                    let report = LeaseReport { id, drawn: used, released, stopped };
+                    message.leases.get_or_insert_default().push(report);
+                } else {
+                    let report = GrantReport { id, claimed: used, released };
+                    message.grants.get_or_insert_default().push(report);
+                }
             }
         }
         let wants = self.random.percent(40);
         if wants {
+            if self.random.percent(50) {
+                message.leases.get_or_insert_default();
+            }
             let group = self.random.index(GROUPS.len()).map_or("", |at| GROUPS[at]).to_owned();
             let (count, oldest_age_ms) = (self.random.below(4), self.random.below(5_000));
             message.demand.push(Demand { group, count, oldest_age_ms });
@@ -170,12 +190,11 @@ impl World {
         let Some(at) = self.random.index(self.dead.len()) else { return false };
         let mut message = Message::new(self.dead[at].as_str());
         let rows = self.rows();
-        let own = rows.blocks.values().filter(|block| block.client.as_str() == message.client_id);
-        let reports: Vec<_> = own.map(whole).collect();
-        if reports.is_empty() {
+        let own = rows.blocks.values().filter(|block| block.client.as_str() == self.dead[at]);
+        own.for_each(|block| say_whole(&mut message, block));
+        if message.grants.is_none() && message.leases.is_none() {
             return false;
         }
-        message.grants = Some(reports);
         self.nobody_says(Endpoint::Sync, message);
         true
     }
@@ -217,7 +236,7 @@ impl World {
     pub(super) fn other_starts(&mut self, at: usize) -> Verdict {
         for block in self.others[at].start() {
             self.trace.say(|| format!("another: an item starts on {block}"));
-            self.audit.takes(&block)?;
+            self.audit.takes("", &block)?;
         }
         Ok(())
     }
@@ -227,4 +246,31 @@ impl World {
 pub(super) fn whole(block: &Block) -> GrantReport {
     let permits = u64::try_from(block.permits).unwrap_or(0);
     GrantReport { id: block.id.to_string(), claimed: permits, released: permits }
+}
+
+/// Everything of a lease came back.
+pub(super) fn whole_lease(block: &Block) -> LeaseReport {
+    let permits = u64::try_from(block.permits).unwrap_or(0);
+    LeaseReport { id: block.id.to_string(), drawn: permits, released: permits, stopped: true }
+}
+
+fn say_whole(message: &mut Message, block: &Block) {
+    match block.kind {
+        Kind::Grant => message.grants.get_or_insert_default().push(whole(block)),
+        Kind::Lease => message.leases.get_or_insert_default().push(whole_lease(block)),
+    }
+}
+
+/// Any mode of leases, and what goes with it.
+pub(super) fn provision(policy: &mut Policy, random: &mut Random) {
+    policy.provisioning = match random.below(6) {
+        0 => Provisioning::None,
+        1 => Provisioning::Over { extra: Extra::Millionths(random.between(0, 2_000_000)) },
+        2 => Provisioning::Over { extra: Extra::Permits(random.between(0, 5)) },
+        3 => Provisioning::Under { reserve: random.between(0, 5) },
+        _ => Provisioning::Strict,
+    };
+    policy.permits_per_lease = random.between(1, 5);
+    policy.lease_ttl = random.between(1, 20_000) * 1000;
+    policy.leases_within_group_limit = random.percent(50);
 }

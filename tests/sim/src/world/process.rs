@@ -71,11 +71,22 @@ impl Process {
         u64::try_from(self.clock.now / 1000).unwrap_or(0)
     }
 
-    /// Takes the permits that were handed out; says of which blocks they are.
-    pub(crate) fn served(&mut self) -> Vec<BlockId> {
+    /// It wants nothing more and gives back what it does not use.
+    pub(crate) fn drain(&mut self) {
+        self.ledger.drain();
+        self.waiting.clear();
+        self.forget_given_up();
+    }
+
+    fn forget_given_up(&mut self) {
         while let Some(number) = self.ledger.given_up() {
             self.under_way.remove(&number);
         }
+    }
+
+    /// Takes the permits that were handed out; says of which blocks they are.
+    pub(crate) fn served(&mut self) -> Vec<BlockId> {
+        self.forget_given_up();
         let mut blocks = Vec::new();
         for served in self.ledger.served() {
             self.waiting.retain(|waiter| *waiter != served.waiter);

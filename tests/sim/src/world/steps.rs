@@ -37,6 +37,8 @@ steps! {
     90 BeginRound,
     150 BeginSync,
     20 BeginTimer,
+    40 LookAgain,
+    10 WakeParked,
     300 Commit,
     // Time and people
     40 Pass,
@@ -52,6 +54,7 @@ steps! {
     30 GiveUp,
     8 RollBack,
     20 PassLong,
+    2 PassVeryLong,
     10 ChangeLimits,
     3 CrashProcess,
     4 CrashHolder,
@@ -72,6 +75,7 @@ impl Step {
                 | Self::GiveUp
                 | Self::RollBack
                 | Self::PassLong
+                | Self::PassVeryLong
                 | Self::ChangeLimits
                 | Self::CrashProcess
                 | Self::CrashHolder
@@ -102,6 +106,11 @@ impl World {
             Step::BeginRound => return self.begin_any(Work::Round),
             Step::BeginSync => return self.begin_any(Work::Sync),
             Step::BeginTimer => return self.begin_any(Work::Timer),
+            Step::LookAgain => return Ok(self.any_holder().is_some_and(|at| self.holders[at].look_again())),
+            Step::WakeParked => {
+                let Some(at) = self.any_holder() else { return Ok(false) };
+                return Ok(self.holders[at].wake(|_| true));
+            }
             Step::Commit => return self.commit_any(),
             Step::RollBack => return Ok(self.roll_back()),
             Step::ChangeLimits => self.change_limits(),
@@ -119,6 +128,11 @@ impl World {
             Step::Pass => {
                 let by = self.random.between(0, 20_000);
                 self.pass(by);
+            }
+            Step::PassVeryLong => {
+                let by = self.random.between(8_000_000, 90_000_000);
+                self.pass(by);
+                self.trace.say(|| format!("{} ms pass", by / 1000));
             }
             Step::PassLong => {
                 let by = self.random.between(100_000, 8_000_000);

@@ -6,7 +6,8 @@ use super::network::{self, Packet, Refusal};
 use crate::audit::{Committed, Told, Verdict, Violation, violated};
 use crate::plant::Plant;
 use pgsemaphore_allocation::{Work, check};
-use queue_client::wire::Reply;
+use queue_client::ledger::Ledger;
+use queue_client::wire::{Message, Reply, Status};
 use std::rc::Rc;
 
 impl World {
@@ -15,7 +16,7 @@ impl World {
         match packet {
             Packet::HangUp { name, holder } => self.holders[holder].hang_up(&name),
             Packet::Call { name, holder, endpoint, message } => {
-                let call = Waiting { name, message, arrived: self.time };
+                let call = Waiting::new(name, message, self.time);
                 if let Some(name) = self.holders[holder].admit(call, endpoint) {
                     self.send(Packet::Answer { name, answer: Err(Refusal::Superseded) });
                 }
@@ -29,10 +30,14 @@ impl World {
                     return Ok(());
                 };
                 let jitter = self.random.below(250);
-                let answer = answer.map(|reply| misheard(reply, self.plant));
+                let heard = answer.clone();
+                let answer = answer.map(|reply| misheard(reply, self.plant, &self.processes[at].ledger));
                 let answer = answer.as_deref().map_err(|refusal| *refusal);
                 self.processes[at].hear(name.number, answer, jitter);
-                return self.hand_out(at);
+                if let Ok(reply) = heard.as_deref() {
+                    self.audit.hears(&self.processes[at].name, reply);
+                }
+                self.hand_out(at)?;
             }
         }
         Ok(())
@@ -62,10 +67,10 @@ impl World {
         let job = self.holders[holder].begin(&mut self.store, &self.key, (work, batch), times, self.plant);
         self.trace.say(|| format!("holder {holder}: {work:?} of {} calls reads", job.batch.len()));
         if empty && work == Work::Sync && seen_nothing {
-            return self.answer(&job);
+            return self.answer(holder, &job);
         }
         if self.plant == Some(Plant::TellsFirst) {
-            self.answer(&job)?;
+            self.answer(holder, &job)?;
         }
         self.holders[holder].jobs.push(job);
         Ok(())
@@ -81,23 +86,25 @@ impl World {
     /// Commits, or starts again where another transaction was faster.
     pub(super) fn commit(&mut self, holder: usize, at: usize) -> Verdict {
         let mut job = self.holders[holder].jobs.remove(at);
-        if self.plant == Some(Plant::NoFence) {
-            job.transaction.version = self.rows().version;
+        let rows = self.rows();
+        if self.plant == Some(Plant::NoFence) && job.plan.semaphore.slot_cap >= rows.semaphore.slot_cap {
+            job.transaction.version = rows.version;
         }
         if self.store.commit(&job.transaction, &job.plan).is_err() {
             self.trace.say(|| format!("holder {holder}: {:?} conflicts", job.work));
-            *self.census.entry("a conflict").or_default() += 1;
+            self.count("a conflict");
             return self.begin(holder, job.work, job.batch);
         }
         self.trace.say(|| {
             let semaphore = &job.plan.semaphore;
             format!(
-                "holder {holder}: {:?} commits round {}, {} permits",
-                job.work, semaphore.round, semaphore.grants
+                "holder {holder}: {:?} commits round {}, {} permits in grants, {} in leases",
+                job.work, semaphore.round, semaphore.grants, semaphore.leases
             )
         });
+        self.count_leases(&job, &rows);
         self.judge(&job)?;
-        if self.plant == Some(Plant::TellsFirst) { Ok(()) } else { self.answer(&job) }
+        if self.plant == Some(Plant::TellsFirst) { Ok(()) } else { self.answer(holder, &job) }
     }
 
     fn judge(&mut self, job: &Job) -> Verdict {
@@ -124,10 +131,27 @@ impl World {
         })
     }
 
-    fn answer(&mut self, job: &Job) -> Verdict {
+    fn stays_parked(&self, waiting: &Waiting, reply: &Reply) -> bool {
+        let known = waiting.known.as_ref().or(waiting.message.known_state.as_ref());
+        let over = self.time - waiting.arrived >= i64::try_from(waiting.message.wait_ms).unwrap_or(0) * 1000;
+        !over && !waiting.due && known.is_none_or(|known| *known == reply.state)
+    }
+
+    fn answer(&mut self, holder: usize, job: &Job) -> Verdict {
         for (waiting, answer) in job.answers(self.plant) {
             if let Ok(reply) = &answer {
                 self.audit.told(&waiting.message, reply)?;
+                if job.work == Work::Sync && self.stays_parked(&waiting, reply) {
+                    let known = waiting.known.clone().or_else(|| Some(reply.state.clone()));
+                    self.trace.say(|| {
+                        format!("holder {holder}: a sync of {} is parked", waiting.message.client_id)
+                    });
+                    self.holders[holder].park(Waiting { known, ..waiting });
+                    continue;
+                }
+                if waiting.known.as_ref().is_some_and(|known| *known != reply.state) {
+                    self.count("a parked sync is answered with news");
+                }
             }
             self.send(Packet::Answer { name: waiting.name, answer: answer.map(Rc::new) });
         }
@@ -144,9 +168,15 @@ impl World {
     }
 }
 
+/// What a process with a planted bug says.
+pub(crate) fn misspeak(message: &mut Message, plant: Option<Plant>) {
+    if plant == Some(Plant::DrawsAfterStopped) {
+        message.leases.iter_mut().flatten().for_each(|report| report.stopped = true);
+    }
+}
+
 /// A reply as a process with a planted bug takes it.
-pub(crate) fn misheard(reply: Rc<Reply>, plant: Option<Plant>) -> Rc<Reply> {
-    let mut reply = reply;
+pub(crate) fn misheard(mut reply: Rc<Reply>, plant: Option<Plant>, ledger: &Ledger) -> Rc<Reply> {
     match plant {
         Some(Plant::StartsUnconfirmed) => {
             let grants = &mut Rc::make_mut(&mut reply).grants;
@@ -155,6 +185,23 @@ pub(crate) fn misheard(reply: Rc<Reply>, plant: Option<Plant>) -> Rc<Reply> {
         Some(Plant::TakesUpOldBlocks) => {
             let grants = &mut Rc::make_mut(&mut reply).grants;
             grants.iter_mut().for_each(|verdict| verdict.round = verdict.round.map(|_| u64::MAX));
+        }
+        Some(Plant::TakesUpOldLeases) => {
+            let leases = &mut Rc::make_mut(&mut reply).leases;
+            leases.iter_mut().for_each(|verdict| verdict.round = verdict.round.map(|_| u64::MAX));
+        }
+        Some(plant @ (Plant::IgnoresRetired | Plant::TakesUpRetired)) => {
+            let is_known = |id: &str| ledger.running_by_block().any(|(known, _)| known.as_str() == id);
+            for verdict in &mut Rc::make_mut(&mut reply).leases {
+                let concerned = plant == Plant::IgnoresRetired || !is_known(&verdict.id);
+                if concerned && verdict.status == Status::Retired {
+                    (verdict.status, verdict.ttl_ms) = (Status::Active, Some(10_000));
+                }
+            }
+        }
+        Some(Plant::IgnoresContended) => {
+            let reply = Rc::make_mut(&mut reply);
+            (reply.contended, reply.contended_groups) = (false, Vec::new());
         }
         _ => {}
     }

@@ -1,8 +1,8 @@
 //! Between what travels and what a round sees. A server has its own code for this, with all its checks.
 
 use pgsemaphore_allocation::{
-    Answer, Block, Call, ClientId, DbTime, Demand, GrantReport, Group, Incarnation, Kind, Lacking, Micros,
-    Outcome, Permits, Reason, Refused, Status, Verdict, VerdictStatus,
+    Answer, Block, Call, ClientId, DbTime, Demand, GrantReport, Group, Incarnation, Kind, Lacking,
+    LeaseReport, Micros, Outcome, Permits, Reason, Refused, Status, Verdict, VerdictStatus,
 };
 use queue_client::wire::{self, Message, Reply};
 
@@ -25,6 +25,13 @@ pub(crate) fn call(message: &Message, waited: Micros) -> Call {
         claimed: permits(report.claimed),
         released: permits(report.released),
     };
+    let leases = message.leases.iter().flatten();
+    let lease_report = |report: &wire::LeaseReport| LeaseReport {
+        id: report.id.clone(),
+        drawn: permits(report.drawn),
+        released: permits(report.released),
+        stopped: report.stopped,
+    };
     Call {
         client: ClientId::new(message.client_id.as_str()),
         from: Incarnation {
@@ -37,8 +44,8 @@ pub(crate) fn call(message: &Message, waited: Micros) -> Call {
         waited,
         demand,
         grants: reports.map(report).collect(),
-        leases: Vec::new(),
-        takes_leases: false,
+        leases: leases.map(lease_report).collect(),
+        takes_leases: message.leases.is_some(),
         applied: false,
     }
 }
@@ -55,12 +62,17 @@ pub(crate) fn answer(outcome: Outcome, now: DbTime, held: Micros) -> Result<Repl
 }
 
 fn reply(answer: Answer, now: DbTime, held: Micros) -> Reply {
+    let (grants, leases): (Vec<_>, Vec<_>) =
+        answer.verdicts.into_iter().partition(|verdict| verdict.kind == Kind::Grant);
     Reply {
         v: wire::VERSION,
         round: answer.round,
-        grants: answer.verdicts.into_iter().map(|verdict| grant(verdict, now)).collect(),
+        grants: grants.into_iter().map(|verdict| grant(verdict, now)).collect(),
+        leases: leases.into_iter().map(|verdict| lease(verdict, now)).collect(),
         blocked: answer.blocked.into_iter().map(blocked).collect(),
         contended: answer.contended,
+        contended_groups: answer.contended_groups.iter().map(|group| group.as_str().to_owned()).collect(),
+        state: answer.state,
         held_ms: unsigned(held / 1000),
         next_request_in_ms: answer.next_round_at.map_or(0, |at| unsigned((at - now) / 1000)),
         ..Reply::default()
@@ -68,13 +80,7 @@ fn reply(answer: Answer, now: DbTime, held: Micros) -> Reply {
 }
 
 fn grant(verdict: Verdict, now: DbTime) -> wire::GrantVerdict {
-    let status = match verdict.status {
-        VerdictStatus::Open(Status::Active) => wire::Status::Active,
-        VerdictStatus::Open(Status::Expired) => wire::Status::Expired,
-        VerdictStatus::Open(Status::Retired) => wire::Status::Retired,
-        VerdictStatus::Settled => wire::Status::Settled,
-        VerdictStatus::NotFound => wire::Status::NotFound,
-    };
+    let status = status(verdict.status);
     let block = verdict.block.as_ref();
     let left = |block: &Block| {
         let claimable = block.kind == Kind::Grant && block.unclaimed() > 0;
@@ -89,6 +95,33 @@ fn grant(verdict: Verdict, now: DbTime) -> wire::GrantVerdict {
         claimed: block.map(|block| unsigned(block.used)),
         released: block.map(|block| unsigned(block.released)),
         claim_within_ms: block.map(left),
+    }
+}
+
+fn lease(verdict: Verdict, now: DbTime) -> wire::LeaseVerdict {
+    let block = verdict.block.as_ref();
+    let left = |block: &Block| {
+        if block.is_live_lease() { unsigned((block.reported_at + block.ttl - now) / 1000) } else { 0 }
+    };
+    wire::LeaseVerdict {
+        id: verdict.id,
+        status: status(verdict.status),
+        round: block.map(|block| block.id.round),
+        group: block.map(|block| block.group.as_str().to_owned()),
+        permits: block.map(|block| unsigned(block.permits)),
+        drawn: block.map(|block| unsigned(block.used)),
+        released: block.map(|block| unsigned(block.released)),
+        ttl_ms: block.map(left),
+    }
+}
+
+fn status(status: VerdictStatus) -> wire::Status {
+    match status {
+        VerdictStatus::Open(Status::Active) => wire::Status::Active,
+        VerdictStatus::Open(Status::Expired) => wire::Status::Expired,
+        VerdictStatus::Open(Status::Retired) => wire::Status::Retired,
+        VerdictStatus::Settled => wire::Status::Settled,
+        VerdictStatus::NotFound => wire::Status::NotFound,
     }
 }
 

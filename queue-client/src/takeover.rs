@@ -1,0 +1,82 @@
+//! Taking over from earlier processes of the same `client_id` on all keys at once.
+//!
+//! Authoritative for what follows from the answer: each key on which something was held is reconciled by a client that
+//! resumes. Not authoritative for keys that this process uses: these are taken over by their first message anyway.
+
+use queue_wire::{TakenOver, Takeover};
+use tokio::time::sleep;
+
+use crate::admission::Shared;
+use crate::client::QueueClient;
+use crate::driver::{RETRY_MAX, backoff};
+use crate::error::TakeOverError;
+use crate::transport::CallError;
+
+impl QueueClient {
+    /// Takes over what earlier processes of this `client_id` hold, on all keys: what they held comes back, except, for a
+    /// client that was built with [`Builder::resume`](crate::Builder::resume), what it declared to run; such a client
+    /// does this by itself. Keys that this process uses need it not.
+    ///
+    /// Returns the keys where something was held, with how many permits, and those from which this process is shut out.
+    /// Outages are waited through.
+    ///
+    /// # Errors
+    ///
+    /// What waiting does not cure; see [`TakeOverError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// When it is dropped, some keys may have been taken over. Calling it again takes over the rest.
+    pub async fn take_over(&self) -> Result<TakenOver, TakeOverError> {
+        let mut pauses = backoff();
+        loop {
+            let generation = self.0.generation.current();
+            match self.try_take_over(generation).await {
+                Ok(taken) if self.is_final(generation, &taken) => return Ok(self.go_on_with(taken)),
+                Ok(_) => {}
+                Err(CallError::Fenced { generation: named }) => {
+                    if !self.0.generation.shut_out(generation, named) {
+                        return Err(TakeOverError::Fenced { generation: named });
+                    }
+                }
+                Err(CallError::Refused(problem) | CallError::NotFound(problem)) => {
+                    return Err(TakeOverError::Refused(problem));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a takeover failed");
+                    sleep(pauses.next().unwrap_or(RETRY_MAX)).await;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn take_over_in_background(self) {
+        tokio::spawn(async move {
+            if let Err(error) = self.take_over().await {
+                tracing::warn!(%error, "what earlier processes hold of keys that are not used here stays counted");
+            }
+        });
+    }
+
+    async fn try_take_over(&self, generation: u64) -> Result<TakenOver, CallError> {
+        let takeover = Takeover::new(generation, self.0.identity.process.as_str(), self.0.resumes);
+        self.0.transport.take_over(self.client_id(), &takeover).await
+    }
+
+    /// Whether the answer holds; if not, the call is to be made again under a generation that has risen.
+    fn is_final(&self, of: u64, taken: &TakenOver) -> bool {
+        if !taken.keys.is_empty() {
+            return self.0.generation.admit(of);
+        }
+        let lowest = taken.fenced.iter().map(|fenced| fenced.generation).max();
+        lowest.is_none() || !self.0.generation.shut_out(of, lowest)
+    }
+
+    fn go_on_with(&self, taken: TakenOver) -> TakenOver {
+        if self.0.resumes {
+            let keys = taken.keys.iter().map(|taken| self.shared(taken.key.clone()));
+            keys.for_each(|shared| Shared::reconcile(&shared));
+        }
+        taken
+    }
+}

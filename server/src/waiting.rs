@@ -1,0 +1,104 @@
+//! Who waits for a key's next round.
+//!
+//! A request waits from its arrival on, and again, parked, after each round that brought it nothing. Only a new one
+//! opens a round by itself. For those that are parked one is opened when something changed that may help them, and
+//! every 5 s.
+
+use crate::parked::LOOK_EVERY;
+use crate::pending::Pending;
+use crate::refusal::Refusal;
+use pgsemaphore_allocation::ClientId;
+use std::time::Instant;
+
+/// Most requests that wait for one key.
+const WAITING_PER_KEY_MAX: usize = 10_000;
+
+/// Requests that wait for a key's next round, in the order of their arrival.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    parked: Vec<Pending>,
+    new: Vec<Pending>,
+    first_arrival: Option<Instant>,
+    /// Something changed, since a round was planned, that may help those who are parked.
+    roused: bool,
+    looked_at: Option<Instant>,
+}
+
+impl Waiting {
+    /// Adds a request. One of the same process that waits is superseded by a newer call, and supersedes an older one.
+    pub(crate) fn admit(&mut self, request: Pending) {
+        for waiting in [&mut self.parked, &mut self.new] {
+            if let Some(at) = waiting.iter().position(|other| other.may_be_superseded_by(&request)) {
+                if !request.is_newer_than(&waiting[at]) {
+                    return request.caller.answer(Err(Refusal::Superseded));
+                }
+                waiting.remove(at).caller.answer(Err(Refusal::Superseded));
+            }
+        }
+        if self.parked.len() + self.new.len() >= WAITING_PER_KEY_MAX {
+            return request.caller.answer(Err(Refusal::TooManyWaiting));
+        }
+        if request.is_parked() {
+            return self.parked.push(request);
+        }
+        let first = self.first_arrival.get_or_insert(request.heard.arrival);
+        *first = request.heard.arrival.min(*first);
+        self.new.push(request);
+    }
+
+    /// When the first new request of the next round arrived, also if it was superseded since.
+    pub(crate) fn first_arrival(&self) -> Option<Instant> {
+        self.first_arrival
+    }
+
+    /// The requests for a round that starts now; those whose callers have gone away are dropped.
+    pub(crate) fn take(&mut self, now: Instant) -> Vec<Pending> {
+        self.first_arrival = None;
+        self.round_is_planned(now);
+        let requests = self.parked.drain(..).chain(self.new.drain(..));
+        requests.filter(|request| !request.caller.has_hung_up()).collect()
+    }
+
+    /// Puts requests back that a round could not take yet or brought nothing; those that came meanwhile are newer.
+    pub(crate) fn put_back(&mut self, requests: Vec<Pending>) {
+        let newer = std::mem::take(&mut self.new);
+        requests.into_iter().chain(newer).for_each(|request| self.admit(request));
+    }
+
+    /// Answers parked requests whose time is over with what their latest round said.
+    pub(crate) fn conclude(&mut self, now: Instant) {
+        self.parked.extract_if(.., |request| request.is_over(now)).for_each(Pending::conclude);
+    }
+
+    /// Something changed that may help parked requests, those of the round under way included.
+    pub(crate) fn rouse(&mut self) {
+        self.roused = true;
+    }
+
+    /// Whether a round is to start for the sake of parked requests.
+    pub(crate) fn wants_round(&self, now: Instant) -> bool {
+        let look = self.looked_at.is_none_or(|at| at + LOOK_EVERY <= now);
+        (self.roused || look) && !self.parked.is_empty()
+    }
+
+    /// A round was planned, in which parked requests take part.
+    pub(crate) fn round_is_planned(&mut self, now: Instant) {
+        self.roused = false;
+        self.looked_at = Some(now);
+    }
+
+    /// When the next parked request is to be looked at or answered.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let over = self.parked.iter().filter_map(Pending::until).min()?;
+        Some(self.looked_at.map_or(over, |at| over.min(at + LOOK_EVERY)))
+    }
+
+    /// Whether a request is parked of a client that something `concerns`.
+    pub(crate) fn has_parked_of(&self, concerns: impl Fn(&ClientId) -> bool) -> bool {
+        self.parked.iter().any(|request| concerns(&request.heard.client))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parked.is_empty() && self.new.is_empty()
+    }
+}
