@@ -1,5 +1,6 @@
 //! End-to-end tests, against real PostgreSQL clusters and the real binary.
 
+mod access;
 mod command_line;
 mod commits;
 mod crashes;
@@ -14,6 +15,7 @@ mod input;
 mod kit;
 mod leased_clients;
 mod leases;
+mod limits;
 mod locks;
 mod lost_clients;
 mod parking;
@@ -21,10 +23,12 @@ mod policies;
 mod resolvers;
 mod restarts;
 mod schema;
+mod secrets;
 mod silence;
 mod sizes;
 mod storage;
 mod successors;
 mod sweep;
 mod takeover;
+mod tls;
 mod worlds;

@@ -2,6 +2,7 @@ use std::net::SocketAddr;
 
 use crate::demo::DemoError;
 use crate::embedded::EmbeddedError;
+use crate::live::Unusable;
 use crate::store::{PolicyError, SettleError, StoreError};
 
 /// Why a command failed: one line that says what to do.
@@ -13,6 +14,12 @@ pub(crate) enum CliError {
     /// The database URL is not one.
     #[error("{0}")]
     DatabaseUrl(#[source] StoreError),
+    /// A URL whose password, it seems, is not percent-encoded.
+    #[error(
+        "the database URL has an @ or a # behind its host: percent-encode the password (%40, %23), or give it in \
+         PGSEMAPHORE_DATABASE_PASSWORD"
+    )]
+    Unencoded,
     /// The database did not do it.
     #[error("{database}: {source}")]
     Database {
@@ -49,8 +56,8 @@ pub(crate) enum CliError {
     },
     /// Everybody who can reach the address could use, and change, everything.
     #[error(
-        "{0} can be reached from other machines, and no access tokens are configured: listen on 127.0.0.1, or say \
-         --insecure if the network is trusted"
+        "{0} can be reached from other machines, and no access tokens are configured: give --client-token-file and \
+         --admin-token-file, or listen on 127.0.0.1, or say --insecure if the network is trusted"
     )]
     Exposed(SocketAddr),
     /// The address cannot be listened on.
@@ -61,9 +68,9 @@ pub(crate) enum CliError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The holder ended by an error.
-    #[error("the holder failed: {0}")]
-    Serve(#[source] std::io::Error),
+    /// A file or a variable that the configuration names can't be used.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
     /// The private PostgreSQL could not be used.
     #[error("{0}")]
     Embedded(#[from] EmbeddedError),
@@ -101,7 +108,12 @@ impl CliError {
     /// 2 for what the caller has to say otherwise, else 1.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::NoDatabase | Self::DatabaseUrl(_) | Self::Exposed(_) | Self::Policy { .. } => 2,
+            Self::NoDatabase
+            | Self::DatabaseUrl(_)
+            | Self::Exposed(_)
+            | Self::Unusable(_)
+            | Self::Unencoded
+            | Self::Policy { .. } => 2,
             _ => 1,
         }
     }
