@@ -18,6 +18,7 @@ mod leases;
 mod limits;
 mod locks;
 mod lost_clients;
+mod mayhem;
 mod parking;
 mod policies;
 mod resolvers;
