@@ -1,5 +1,6 @@
 //! End-to-end tests, against real PostgreSQL clusters and the real binary.
 
+mod apply;
 mod command_line;
 mod commits;
 mod crashes;
@@ -7,6 +8,7 @@ mod demo;
 mod differential;
 mod durability;
 mod embedded;
+mod explain;
 mod grants;
 mod hangups;
 mod holders;
@@ -16,13 +18,19 @@ mod leased_clients;
 mod leases;
 mod locks;
 mod lost_clients;
+mod names;
 mod parking;
 mod policies;
+mod psql_session;
+mod reading;
 mod restarts;
+mod roles;
 mod schema;
 mod silence;
 mod sizes;
 mod storage;
 mod sweep;
 mod takeover;
+mod uninstall;
+mod upgrades;
 mod worlds;

@@ -7,7 +7,9 @@ mod apply;
 mod clients;
 mod connect;
 mod connections;
+mod declared;
 mod error;
+mod explain;
 mod heartbeat;
 mod hints;
 mod keys;
@@ -15,6 +17,7 @@ mod load;
 mod policies;
 mod prepare;
 mod rows;
+mod schema;
 mod transaction;
 mod usage;
 
@@ -22,10 +25,13 @@ pub(crate) use apply::apply;
 pub use clients::{KnownClient, SettleError, Settled};
 pub use connect::SESSION_SETTINGS;
 use connections::Connections;
+pub use declared::{Applied, ApplyError, Outcome};
 pub use error::StoreError;
+pub use explain::{Held, Situation};
 pub(crate) use load::{Loaded, Missing, Taken, knows_clients, load, take};
 pub use policies::{Policy, PolicyError, PolicyPage};
 pub(crate) use prepare::Prepared;
+pub use schema::UninstallError;
 pub use transaction::Attempts;
 pub(crate) use transaction::{Attempt, Body, Step};
 pub use usage::{BlockedUsage, ClientUsage, GroupUsage, SemaphorePage, SemaphoreUsage, Usage};
@@ -62,15 +68,6 @@ impl Store {
         let options = connect::options(url)?;
         let pool = connect::pool(&options, connections).await?;
         Ok(Self { connections: Connections::new(pool), options, counters: Arc::default() })
-    }
-
-    /// Applies the migrations that are missing.
-    ///
-    /// # Errors
-    /// [`StoreError::Migrate`] says which one failed; a later run goes on from there.
-    pub async fn migrate(&self) -> Result<(), StoreError> {
-        let mut connection = self.connections.unbounded().acquire().await.map_err(StoreError::from)?;
-        crate::MIGRATOR.run(&mut *connection).await.map_err(StoreError::Migrate)
     }
 
     /// Checks that the database answers and that its schema is new enough for this binary.
