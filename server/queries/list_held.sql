@@ -1,5 +1,5 @@
 -- Who holds permits of a key, one row a client and group, most permits first.
--- $1 key, $2 the group (NULL: all), $3 how many at most
+-- $1 key, $2 how many at most
 SELECT
     b.client_id, b.grp AS "group", sum(b.grants)::bigint AS grants, sum(b.leases)::bigint AS leases,
     bool_or(u.unheard) AS unheard,
@@ -11,8 +11,7 @@ FROM (
     SELECT l.client_id, l.grp, 0, l.footprint FROM pgsemaphore.leases AS l WHERE l.key = $1 COLLATE "C"
 ) AS b
 LEFT JOIN pgsemaphore.client_usage AS u ON u.key = $1 COLLATE "C" AND u.client_id = b.client_id
-WHERE $2::text IS NULL OR b.grp = $2 COLLATE "C"
 GROUP BY b.client_id, b.grp
 HAVING sum(b.grants + b.leases) > 0
 ORDER BY sum(b.grants + b.leases) DESC, b.client_id, b.grp
-LIMIT $3
+LIMIT $2

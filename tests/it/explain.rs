@@ -68,6 +68,8 @@ async fn a_limit_names_who_holds_most_and_how_far_usage_is_over_it() {
 
     let batch = ok_json(&db, &["explain", KEY, "batch", "--json"]).await;
     assert_eq!(batch["held"].as_array().map(Vec::len), Some(1), "{batch}");
+    let what = batch["unblock"][0]["what"].as_str().unwrap_or_default();
+    assert!(what.contains("a (4), b (3)"), "the limit is shared by all groups: {batch}");
     assert_eq!(
         batch["group"],
         json!({"group": "batch", "limit": null, "grants": 1, "leases": 0, "contended": false})

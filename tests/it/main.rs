@@ -21,6 +21,7 @@ mod lost_clients;
 mod names;
 mod parking;
 mod policies;
+mod pooler;
 mod psql_session;
 mod reading;
 mod restarts;

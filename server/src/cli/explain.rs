@@ -47,7 +47,7 @@ struct Explanation {
 
 pub(super) async fn run(args: ExplainArgs) -> Result<(), CliError> {
     let (store, database) = args.database.connect_ready().await?;
-    let situation = store.situation(&args.key, args.group.as_deref()).await;
+    let situation = store.situation(&args.key).await;
     let situation = situation.map_err(|error| CliError::database(&database, error))?;
     let situation = situation.ok_or_else(|| CliError::NoSemaphore(args.key.clone()))?;
     let explanation = explained(situation, args.group.as_deref());
@@ -55,9 +55,11 @@ pub(super) async fn run(args: ExplainArgs) -> Result<(), CliError> {
 }
 
 fn explained(mut situation: Situation, group: Option<&str>) -> Explanation {
-    situation.usage.blocked.retain(|entry| group.is_none_or(|group| entry.group == group));
+    let concerned = |of: &str| group.is_none_or(|group| of == group);
+    situation.usage.blocked.retain(|entry| concerned(&entry.group));
     let unblock = remedies::of(&situation);
-    let Situation { usage, held, .. } = situation;
+    let Situation { usage, mut held, .. } = situation;
+    held.retain(|entry| concerned(&entry.group));
     let group = group.map(|group| group_usage(&usage, group));
     Explanation {
         v: usage.v,

@@ -1,5 +1,6 @@
 //! Policies that a file declares: applied in one transaction, all of them or none.
 
+use super::transaction::commit_once;
 use super::{PolicyError, Store, StoreError};
 use sqlx::FromRow;
 
@@ -57,9 +58,7 @@ impl Store {
         force: bool,
         actor: &str,
     ) -> Result<Vec<Applied>, ApplyError> {
-        // Dropped on the way out by an error, the connection is closed and the transaction rolled back.
-        let mut lent = self.pool().lend().await.map_err(StoreError::from)?;
-        sqlx::raw_sql("BEGIN").execute(&mut *lent).await.map_err(StoreError::from)?;
+        let mut lent = self.begin_once("BEGIN").await.map_err(StoreError::from)?;
         let mut applied = Vec::with_capacity(policies.len());
         for (pattern, policy) in policies {
             let query = sqlx::query_as(include_str!("../../queries/apply_policy.sql"))
@@ -73,8 +72,7 @@ impl Store {
                 error: PolicyError::from(error),
             })?);
         }
-        sqlx::raw_sql("COMMIT").execute(&mut *lent).await.map_err(StoreError::from)?;
-        lent.give_back();
+        commit_once(lent).await.map_err(StoreError::from)?;
         Ok(applied)
     }
 }

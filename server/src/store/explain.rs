@@ -1,5 +1,6 @@
 //! All that is needed to say why work waits, read in one snapshot.
 
+use super::transaction::commit_once;
 use super::usage::LIST_MAX;
 use super::{Policy, Store, StoreError, Usage};
 use serde::Serialize;
@@ -35,25 +36,21 @@ pub struct Held {
 }
 
 impl Store {
-    /// What there is to say of a key; of holders only those in `group`, if one is named. `None` where there is neither
-    /// a policy nor state.
+    /// What there is to say of a key; `None` where there is neither a policy nor state.
     ///
     /// # Errors
     /// What the database said.
-    pub async fn situation(&self, key: &str, group: Option<&str>) -> Result<Option<Situation>, StoreError> {
+    pub async fn situation(&self, key: &str) -> Result<Option<Situation>, StoreError> {
         let most = i64::try_from(LIST_MAX).unwrap_or(i64::MAX);
-        let mut lent = self.pool().lend().await?;
-        sqlx::raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").execute(&mut *lent).await?;
+        let mut lent = self.begin_once("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
         let usage = sqlx::query_as(include_str!("../../queries/get_usage.sql")).bind(key).bind(most);
         let usage: Option<Usage> = usage.fetch_optional(&mut *lent).await?;
         let pattern = usage.as_ref().and_then(|usage| usage.pattern.as_deref());
         let policy = sqlx::query_scalar(include_str!("../../queries/get_policy.sql")).bind(pattern);
         let policy: Option<Json<Policy>> = policy.fetch_optional(&mut *lent).await?;
-        let held =
-            sqlx::query_as(include_str!("../../queries/list_held.sql")).bind(key).bind(group).bind(most);
+        let held = sqlx::query_as(include_str!("../../queries/list_held.sql")).bind(key).bind(most);
         let held = held.fetch_all(&mut *lent).await?;
-        sqlx::raw_sql("COMMIT").execute(&mut *lent).await?;
-        lent.give_back();
+        commit_once(lent).await?;
         let policy = policy.map(|Json(policy)| policy);
         Ok(usage.map(|usage| Situation { usage: usage.finished(), policy, held }))
     }

@@ -65,9 +65,25 @@ impl Store {
     /// [`StoreError::Url`] for a URL that can't be read, [`StoreError::Unavailable`] when nothing answers,
     /// [`StoreError::NotDurable`] where `synchronous_commit` is `off`.
     pub async fn connect(url: &str, connections: u32) -> Result<Self, StoreError> {
-        let options = connect::options(url)?;
+        Self::connect_with(connect::options(url)?, connections, false).await
+    }
+
+    /// As [`Store::connect`], through a pooler in transaction mode, such as PgBouncer. The login must have
+    /// [`SESSION_SETTINGS`], and nothing is told by NOTIFY.
+    ///
+    /// # Errors
+    /// As [`Store::connect`], and [`StoreError::Settings`] where a setting is missing.
+    pub async fn connect_behind_pooler(url: &str, connections: u32) -> Result<Self, StoreError> {
+        Self::connect_with(connect::options_behind_pooler(url)?, connections, true).await
+    }
+
+    async fn connect_with(
+        options: PgConnectOptions,
+        connections: u32,
+        behind_pooler: bool,
+    ) -> Result<Self, StoreError> {
         let pool = connect::pool(&options, connections).await?;
-        Ok(Self { connections: Connections::new(pool), options, counters: Arc::default() })
+        Ok(Self { connections: Connections::new(pool, behind_pooler), options, counters: Arc::default() })
     }
 
     /// Checks that the database answers and that its schema is new enough for this binary.
@@ -105,9 +121,14 @@ impl Store {
         &self.options
     }
 
+    /// Whether nothing can be heard from other holders and psql.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.connections.behind_pooler()
+    }
+
     /// Closes all connections; statements under way end first.
     pub async fn close(&self) {
-        self.connections.unbounded().close().await;
+        self.connections.close().await;
     }
 }
 

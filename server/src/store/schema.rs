@@ -1,5 +1,6 @@
 //! The schema as a whole: brought up to date, its roles made, removed.
 
+use super::transaction::commit_once;
 use super::{Store, StoreError};
 use sqlx::{Connection as _, PgConnection};
 
@@ -44,10 +45,9 @@ impl Store {
     /// # Errors
     /// What the database said; nothing was done then.
     pub async fn create_roles(&self) -> Result<(), StoreError> {
-        let mut lent = self.pool().lend().await?;
-        // Sent as one message, which PostgreSQL runs as one transaction.
+        let mut lent = self.begin_once("BEGIN").await?;
         sqlx::raw_sql(ROLES).execute(&mut *lent).await?;
-        lent.give_back();
+        commit_once(lent).await?;
         Ok(())
     }
 
@@ -57,8 +57,7 @@ impl Store {
     /// # Errors
     /// [`UninstallError`]; nothing was dropped then.
     pub async fn uninstall(&self, force: bool) -> Result<(), UninstallError> {
-        let mut lent = self.pool().lend().await?;
-        sqlx::raw_sql("BEGIN").execute(&mut *lent).await?;
+        let mut lent = self.begin_once("BEGIN").await?;
         let find = sqlx::query_scalar(include_str!("../../queries/find_semaphores.sql"));
         if find.fetch_one(&mut *lent).await? {
             sqlx::query(include_str!("../../queries/lock_semaphores.sql")).execute(&mut *lent).await?;
@@ -69,8 +68,7 @@ impl Store {
             }
         }
         sqlx::query(include_str!("../../queries/drop_schemas.sql")).execute(&mut *lent).await?;
-        sqlx::raw_sql("COMMIT").execute(&mut *lent).await?;
-        lent.give_back();
+        commit_once(lent).await?;
         Ok(())
     }
 }
