@@ -262,6 +262,9 @@ BEGIN
             PERFORM pgsemaphore_data.refuse(field, 'must be the name of a function, 1 to 256 bytes');
         END IF;
     END LOOP;
+    PERFORM pgsemaphore_data.check_function('limit_function', policy ->> 'limit_function', 'text', 'integer');
+    PERFORM pgsemaphore_data.check_function('group_limit_function', policy ->> 'group_limit_function', 'text, text', 'integer');
+    PERFORM pgsemaphore_data.check_function('can_grant_function', policy ->> 'can_grant_function', 'text, text, text', 'boolean');
     PERFORM pgsemaphore_data.check_limits(policy);
     FOREACH field IN ARRAY ARRAY['paused', 'eager'] LOOP
         IF jsonb_typeof(policy -> field) <> 'boolean' THEN

@@ -4,6 +4,7 @@
 //! `round` allocates in one transaction of the [`store`], `reply` says what was decided. What a round decides is in the
 //! crate `pgsemaphore_allocation`.
 
+pub mod access;
 mod actor;
 pub mod cli;
 mod clock;
@@ -15,6 +16,7 @@ mod housekeeping;
 pub mod http;
 mod json;
 mod keys;
+mod live;
 mod outbox;
 mod parked;
 mod pending;
@@ -29,6 +31,7 @@ mod takeover;
 mod waiting;
 
 pub use holder::Holder;
+pub use live::Unusable;
 pub use refusal::Refusal;
 pub use round::{Heard, Turn, TurnResult, transact};
 pub use store::{Store, StoreError};

@@ -1,5 +1,6 @@
 //! End-to-end tests, against real PostgreSQL clusters and the real binary.
 
+mod access;
 mod apply;
 mod command_line;
 mod commits;
@@ -16,6 +17,7 @@ mod input;
 mod kit;
 mod leased_clients;
 mod leases;
+mod limits;
 mod locks;
 mod lost_clients;
 mod names;
@@ -24,14 +26,18 @@ mod policies;
 mod pooler;
 mod psql_session;
 mod reading;
+mod resolvers;
 mod restarts;
 mod roles;
 mod schema;
+mod secrets;
 mod silence;
 mod sizes;
 mod storage;
+mod successors;
 mod sweep;
 mod takeover;
+mod tls;
 mod uninstall;
 mod upgrades;
 mod worlds;

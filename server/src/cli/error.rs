@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use crate::demo::DemoError;
 use crate::embedded::EmbeddedError;
+use crate::live::Unusable;
 use crate::store::{PolicyError, SettleError, StoreError, UninstallError};
 
 /// Why a command failed: one line that says what to do.
@@ -14,6 +15,12 @@ pub(crate) enum CliError {
     /// The database URL is not one.
     #[error("{0}")]
     DatabaseUrl(#[source] StoreError),
+    /// A URL whose password, it seems, is not percent-encoded.
+    #[error(
+        "the database URL has an @ or a # behind its host: percent-encode the password (%40, %23), or give it in \
+         PGSEMAPHORE_DATABASE_PASSWORD"
+    )]
+    Unencoded,
     /// The database did not do it.
     #[error("{database}: {source}")]
     Database {
@@ -67,8 +74,8 @@ pub(crate) enum CliError {
     InUse(i64),
     /// Everybody who can reach the address could use, and change, everything.
     #[error(
-        "{0} can be reached from other machines, and no access tokens are configured: listen on 127.0.0.1, or say \
-         --insecure if the network is trusted"
+        "{0} can be reached from other machines, and no access tokens are configured: give --client-token-file and \
+         --admin-token-file, or listen on 127.0.0.1, or say --insecure if the network is trusted"
     )]
     Exposed(SocketAddr),
     /// The address cannot be listened on.
@@ -79,9 +86,9 @@ pub(crate) enum CliError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The holder ended by an error.
-    #[error("the holder failed: {0}")]
-    Serve(#[source] std::io::Error),
+    /// A file or a variable that the configuration names can't be used.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
     /// The private PostgreSQL could not be used.
     #[error("{0}")]
     Embedded(#[from] EmbeddedError),
@@ -129,6 +136,8 @@ impl CliError {
             Self::NoDatabase
             | Self::DatabaseUrl(_)
             | Self::Exposed(_)
+            | Self::Unusable(_)
+            | Self::Unencoded
             | Self::Policy { .. }
             | Self::PolicyFile { .. }
             | Self::Unconfirmed => 2,

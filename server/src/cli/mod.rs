@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 usage or configuration. A failure is one line on standard error that says what to
 //! do. Results go to standard output, logs to standard error.
 
+mod access;
 mod client;
 mod database;
 mod duration;
