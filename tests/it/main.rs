@@ -18,6 +18,7 @@ mod kit;
 mod leased_clients;
 mod leases;
 mod limits;
+mod live_limits;
 mod locks;
 mod lost_clients;
 mod names;

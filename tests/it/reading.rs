@@ -63,7 +63,9 @@ async fn turn(holder: &InProcess, key: &str, client: &str, n: u64) {
         .as_array()
         .expect("leases")
         .iter()
-        .map(|lease| json!({"id": lease["id"], "drawn": 1, "released": n % 2, "stopped": n % 3 == 0}))
+        .map(
+            |lease| json!({"id": lease["id"], "drawn": 1, "released": n % 2, "stopped": n.is_multiple_of(3)}),
+        )
         .collect();
     let report = json!({"seen": reply["round"], "grants": grants, "leases": leases});
     let (status, reply) = holder.sync(key, message(client, report)).await;

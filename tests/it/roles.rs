@@ -131,7 +131,8 @@ async fn the_holders_role_has_the_settings_of_its_sessions_and_no_hand_on_the_mi
     .await;
     let mut wanted: Vec<String> =
         SESSION_SETTINGS.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    (set.sort(), wanted.sort());
+    set.sort();
+    wanted.sort();
     assert_eq!(set, wanted);
     let mut holder =
         PgConnection::connect(&cluster.login("h", "pgsemaphore_holder").await).await.expect("a holder");
