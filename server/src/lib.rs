@@ -20,6 +20,7 @@ mod live;
 mod outbox;
 mod parked;
 mod pending;
+mod policy_body;
 mod refusal;
 mod reply;
 pub mod request;
@@ -35,5 +36,11 @@ pub use refusal::Refusal;
 pub use round::{Heard, Turn, TurnResult, transact};
 pub use store::{Store, StoreError};
 
-/// The schema, as migrations that are compiled in.
-pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!();
+use std::sync::LazyLock;
+
+/// The schema, as migrations that are compiled in. A database may have newer ones.
+pub static MIGRATOR: LazyLock<sqlx::migrate::Migrator> = LazyLock::new(|| {
+    let mut migrator = sqlx::migrate!();
+    migrator.set_ignore_missing(true);
+    migrator
+});

@@ -115,6 +115,16 @@ impl Process {
         (code, process.stdout(), process.stderr())
     }
 
+    /// Where a binary of this workspace is.
+    ///
+    /// # Panics
+    ///
+    /// When it has not been built.
+    #[must_use]
+    pub fn path(name: &str) -> PathBuf {
+        binary(name)
+    }
+
     /// The process id.
     #[must_use]
     pub fn pid(&self) -> Pid {

@@ -84,7 +84,7 @@ impl DatabaseArgs {
 
     /// Connects; also answers how to call the database in messages.
     pub(super) async fn connect(&self, connections: u32) -> Result<(Store, String), CliError> {
-        connect(&self.url()?, connections).await
+        connect(&self.url()?, connections, false).await
     }
 
     /// Connects, and checks that the schema is the one that this program knows.
@@ -100,9 +100,17 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// Connects; also answers how to call the database in messages.
-pub(super) async fn connect(url: &str, connections: u32) -> Result<(Store, String), CliError> {
+pub(super) async fn connect(
+    url: &str,
+    connections: u32,
+    behind_pooler: bool,
+) -> Result<(Store, String), CliError> {
     let name = without_password(url);
-    match Store::connect(url, connections).await {
+    let store = match behind_pooler {
+        true => Store::connect_behind_pooler(url, connections).await,
+        false => Store::connect(url, connections).await,
+    };
+    match store {
         Ok(store) => Ok((store, name)),
         Err(error @ StoreError::Url(_)) => Err(CliError::DatabaseUrl(error)),
         Err(error) => Err(CliError::database(&name, error)),

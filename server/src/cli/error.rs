@@ -1,9 +1,10 @@
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use crate::demo::DemoError;
 use crate::embedded::EmbeddedError;
 use crate::live::Unusable;
-use crate::store::{PolicyError, SettleError, StoreError};
+use crate::store::{PolicyError, SettleError, StoreError, UninstallError};
 
 /// Why a command failed: one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +37,14 @@ pub(crate) enum CliError {
         /// The field that breaks a rule, and what is wrong.
         detail: String,
     },
+    /// A file of policies can't be used.
+    #[error("{}: {detail}; nothing was applied", .file.display())]
+    PolicyFile {
+        /// Which file.
+        file: PathBuf,
+        /// The policy and the field that break a rule, and what is wrong.
+        detail: String,
+    },
     /// There is no such policy.
     #[error("no policy has the pattern {0:?}: `pgsemaphore policy list` shows those there are")]
     NoPolicy(String),
@@ -54,6 +63,15 @@ pub(crate) enum CliError {
         /// The client.
         client: String,
     },
+    /// Nobody said that everything is to be removed.
+    #[error("nothing was removed: answer yes, or say --yes")]
+    Unconfirmed,
+    /// Permits are in use.
+    #[error(
+        "nothing was removed: {0} permits are in use (`pgsemaphore usage` shows where); stop the clients first, or say \
+         --force"
+    )]
+    InUse(i64),
     /// Everybody who can reach the address could use, and change, everything.
     #[error(
         "{0} can be reached from other machines, and no access tokens are configured: give --client-token-file and \
@@ -97,6 +115,13 @@ impl CliError {
         }
     }
 
+    pub(super) fn uninstall(database: &str, error: UninstallError) -> Self {
+        match error {
+            UninstallError::Held(permits) => Self::InUse(permits),
+            UninstallError::Store(source) => Self::database(database, source),
+        }
+    }
+
     pub(super) fn policy(pattern: &str, database: &str, error: PolicyError) -> Self {
         match error {
             PolicyError::Invalid { detail, .. } => Self::Policy { pattern: pattern.to_owned(), detail },
@@ -113,7 +138,9 @@ impl CliError {
             | Self::Exposed(_)
             | Self::Unusable(_)
             | Self::Unencoded
-            | Self::Policy { .. } => 2,
+            | Self::Policy { .. }
+            | Self::PolicyFile { .. }
+            | Self::Unconfirmed => 2,
             _ => 1,
         }
     }

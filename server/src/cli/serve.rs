@@ -36,6 +36,13 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "PGSEMAPHORE_MIGRATE")]
     migrate: bool,
 
+    /// The database is reached through a pooler in transaction mode, such as PgBouncer
+    ///
+    /// Its login must have the settings of the role pgsemaphore_holder (`pgsemaphore roles create`). Changes that psql
+    /// and other holders make are noticed within 5 s instead of at once. Migrating needs a direct connection.
+    #[arg(long, env = "PGSEMAPHORE_POOLER", conflicts_with_all = ["migrate", "embedded"])]
+    pooler: bool,
+
     /// Run a private PostgreSQL in this folder, from the server binaries of this machine
     ///
     /// It listens on 127.0.0.1 only, keeps its data between starts, and ends with this process. Implies --migrate. No
@@ -109,7 +116,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         Some(embedded) => embedded.url(),
         None => args.database.url()?,
     };
-    let (store, database) = database::connect(&url, args.database_connections).await?;
+    let (store, database) = database::connect(&url, args.database_connections, args.pooler).await?;
     let failed = |error| CliError::database(&database, error);
     if args.migrate || embedded.is_some() {
         store.migrate().await.map_err(failed)?;
