@@ -32,11 +32,14 @@ impl World {
             world.items_end();
             world.processes.iter().all(|process| process.waiting.is_empty() && process.shut_out.is_none())
         })?;
+        self.turn_until(TURNS_MAX, "the dead have nothing left", |world| {
+            world.items_end();
+            world.rows().blocks.values().all(|block| world.is_of_the_living(block))
+        })?;
         self.want_in_turn()?;
         self.change_minds()?;
         for process in &mut self.processes {
             if self.restores {
-                // Only a client that speaks can say that it has nothing of what an older copy brought back.
                 process.ledger.reconcile();
             }
             process.drain();
@@ -60,8 +63,12 @@ impl World {
     /// One after the other wants all permits at once, when the others have nothing queued. Their leases are given back
     /// for it: no ttl ends so soon.
     fn want_in_turn(&mut self) -> Verdict {
-        for at in 0..self.processes.len() {
+        let serials: Vec<u32> = self.processes.iter().map(|process| process.serial).collect();
+        for serial in serials {
             self.items_end();
+            let Some(at) = self.processes.iter().position(|process| process.serial == serial) else {
+                continue;
+            };
             let group = self.any_group();
             let ceiling = self.limits.groups.get(&group).copied().unwrap_or(Permits::MAX);
             let count = ceilings(&self.limits.policy).grants.min(ceiling);
@@ -70,7 +77,8 @@ impl World {
             process.waiting.extend((0..count).map(|_| process.ledger.enqueue(group.as_str(), now)));
             self.hand_out(at)?;
             self.turn_until(FEW_TURNS, "idle leases are given back", |world| {
-                world.processes[at].waiting.is_empty()
+                let mut own = world.processes.iter().filter(|process| process.serial == serial);
+                own.all(|process| process.waiting.is_empty())
             })?;
         }
         Ok(())
@@ -106,6 +114,12 @@ impl World {
         Ok(())
     }
 
+    fn is_of_the_living(&self, block: &Block) -> bool {
+        let name = block.client.as_str();
+        self.processes.iter().any(|process| process.name == name)
+            || self.others.iter().any(|other| other.name() == name)
+    }
+
     /// Whatever the dead have left comes back by itself where a policy says so.
     fn is_empty_without_help(&self) -> bool {
         self.limits.policy.settle_after.is_none() || self.rows().blocks.is_empty()
@@ -128,6 +142,10 @@ impl World {
         }
         for process in &mut self.processes {
             process.frozen = false;
+            if self.restores {
+                // Only a client that speaks can say that it has nothing of what an older copy brought back.
+                process.ledger.reconcile();
+            }
             process.clock.rate = 1000;
             process.under_way().into_iter().for_each(|number| process.give_up(number, 0));
         }

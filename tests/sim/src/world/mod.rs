@@ -249,12 +249,17 @@ impl World {
         Group::new(self.random.index(GROUPS.len()).map_or("", |at| GROUPS[at]))
     }
 
+    /// Where a call is sent. In the end all holders know who of them is the key's home, and pass calls on to it.
+    fn any_address(&mut self) -> usize {
+        if self.fair { 0 } else { self.random.index(self.holders.len()).unwrap_or(0) }
+    }
+
     /// A process sends what its ledger wants to say, one call.
     fn speak(&mut self, at: usize) -> bool {
         let Some((mut call, given_up)) = self.processes[at].speak() else { return false };
         transactions::misspeak(&mut call.message, self.plant);
         let name = CallName { from: self.processes[at].serial, number: call.number };
-        let holder = self.random.index(self.holders.len()).unwrap_or(0);
+        let holder = self.any_address();
         self.send_call(name, holder, call.endpoint, call.message);
         if let Some(name) = given_up {
             self.send(Packet::HangUp { name, holder });

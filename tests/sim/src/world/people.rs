@@ -214,7 +214,7 @@ impl World {
     }
 
     fn nobody_says(&mut self, endpoint: Endpoint, message: Message) {
-        let holder = self.random.index(self.holders.len()).unwrap_or(0);
+        let holder = self.any_address();
         self.send_call(CallName { from: NOBODY, number: 0 }, holder, endpoint, message);
     }
 
@@ -236,7 +236,7 @@ impl World {
         let message = self.others[at].says(demands);
         let endpoint = if demands { Endpoint::Request } else { Endpoint::Sync };
         let name = CallName { from: self.others[at].serial, number: message.call.unwrap_or(0) };
-        let holder = self.random.index(self.holders.len()).unwrap_or(0);
+        let holder = self.any_address();
         self.send_call(name, holder, endpoint, message);
     }
 
