@@ -126,12 +126,18 @@ impl Ledger {
         let asks = self.request_at().is_some();
         let unheard = self.unanswered.is_some_and(|first| !asks && asked.is_none_or(|asked| asked < first));
         let unsaid = !self.due.is_empty() || !self.due_leases.is_empty() || !self.excess.is_empty();
-        let unsaid = unsaid || unheard;
+        let unsaid = unsaid || unheard || self.has_to_tell_all();
         let heartbeat = self.heartbeat_at.filter(|_| !self.grants.is_empty() || !self.leases.is_empty());
         let overdue = self.overdue.first().map(|(at, _)| *at);
         let other = [unsaid.then_some(0), heartbeat, overdue].into_iter().flatten().min();
         // A lease is worth a call before the pause ends.
         [beat, other.map(|at| at.max(self.sync.not_before))].into_iter().flatten().min()
+    }
+
+    /// Somebody may hold something in this client's name that it does not know: it says so, whatever it waits for.
+    pub(super) fn has_to_tell_all(&self) -> bool {
+        let fits = self.grants.len() + self.leases.len() <= REPORTS_MAX;
+        self.tell_all && self.seen > 0 && fits
     }
 
     fn park_at(&self) -> Option<u64> {

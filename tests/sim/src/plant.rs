@@ -147,7 +147,6 @@ impl Plant {
             | Self::FreesRetired
             | Self::HeartbeatFrees
             | Self::AddsReleasesOfLeases
-            | Self::AllSettlesUnseen
             | Self::ReappliesParked => "P3",
             Self::NeverReclaims
             | Self::NoRedelivery
@@ -156,6 +155,7 @@ impl Plant {
             | Self::RetiresAll
             | Self::IgnoresContended
             | Self::TakeoverKeeps
+            | Self::AllSettlesUnseen
             | Self::NeverWakes => "P4",
             Self::YoungestFirst => "P5",
             Self::Unexplained | Self::ConcealsContended => "P6",

@@ -83,7 +83,7 @@ impl Audit {
 
     /// Holders were away, up to this moment.
     pub(crate) fn nobody_listens(&mut self, now: DbTime) {
-        self.declarations.unheard_at = self.declarations.unheard_at.max(Some(now));
+        self.declarations.unheard_at = Some(now);
     }
 
     /// Whatever these still use is not judged.

@@ -28,6 +28,10 @@ impl World {
             );
         }
         self.bury_all()?;
+        if self.restores {
+            // Calls fail when a database is away, so clients say all that they have.
+            self.turn(false)?;
+        }
         self.turn_until(TURNS_MAX, "everybody is served", |world| {
             world.items_end();
             world.processes.iter().all(|process| process.waiting.is_empty() && process.shut_out.is_none())
@@ -39,9 +43,6 @@ impl World {
         self.want_in_turn()?;
         self.change_minds()?;
         for process in &mut self.processes {
-            if self.restores {
-                process.ledger.reconcile();
-            }
             process.drain();
         }
         self.items_end();
@@ -142,10 +143,8 @@ impl World {
         }
         for process in &mut self.processes {
             process.frozen = false;
-            if self.restores {
-                // Only a client that speaks can say that it has nothing of what an older copy brought back.
-                process.ledger.reconcile();
-            }
+            // Whoever is there is heard once: of a successor, or of a client that says what it has, nothing else comes back.
+            process.ledger.reconcile();
             process.clock.rate = 1000;
             process.under_way().into_iter().for_each(|number| process.give_up(number, 0));
         }
