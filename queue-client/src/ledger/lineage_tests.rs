@@ -222,6 +222,22 @@ fn the_first_sync_after_a_call_without_an_answer_tells_all() {
 }
 
 #[test]
+fn a_client_that_holds_nothing_tells_all_too() {
+    let (mut ledger, block) = running();
+    ledger.release(&block);
+    let release = sync(&mut ledger, 0);
+    ledger.replied(release.number, &reply(vec![verdict("a", Status::Settled)], vec![]), 0);
+    ledger.enqueue("g", 0);
+    let request = ledger.next_call(0).unwrap();
+    ledger.failed(request.number, 50);
+    let nothing = sync(&mut ledger, 60);
+    assert_eq!((nothing.message.all, marks(&nothing), leases(&nothing)), (true, vec![], vec![]));
+    assert!(!ledger.is_settled());
+    ledger.replied(nothing.number, &reply(vec![], vec![]), 0);
+    assert_eq!(ledger.next_call(60).map(|call| call.endpoint), Some(Endpoint::Request));
+}
+
+#[test]
 fn a_request_that_is_superseded_is_no_outage() {
     let (mut ledger, block) = running();
     ledger.enqueue("g", 0);

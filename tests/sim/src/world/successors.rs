@@ -158,6 +158,7 @@ impl World {
         }
         self.trace.say(|| "holders listen again".to_owned());
         self.store.set_serving_since(Some(self.now()));
+        self.audit.nobody_listens(self.now());
         self.count("holders listen again");
         true
     }
