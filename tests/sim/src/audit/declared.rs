@@ -15,9 +15,9 @@ pub(super) struct Declarations {
     /// Processes that were declared dead, and those that have heard of it.
     dead: BTreeSet<u32>,
     shut_out: BTreeSet<u32>,
-    /// When a client was last heard, and holders were last away.
+    /// When a client was last heard, and moments until which holders were away.
     heard_at: BTreeMap<String, DbTime>,
-    unheard_at: Option<DbTime>,
+    unheard_at: BTreeSet<DbTime>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Audit {
 
     /// Holders were away, up to this moment.
     pub(crate) fn nobody_listens(&mut self, now: DbTime) {
-        self.declarations.unheard_at = Some(now);
+        self.declarations.unheard_at.insert(now);
     }
 
     /// Whatever these still use is not judged.
@@ -117,7 +117,9 @@ impl Audit {
     fn was_silent(&mut self, committed: &Committed, client: &str) -> Verdict {
         let after = committed.limits.and_then(|limits| limits.policy.settle_after);
         let heard = self.declarations.heard_at.get(client).copied();
-        let since = heard.max(self.declarations.unheard_at);
+        // A transaction that was frozen knows nothing of what was since it read.
+        let unheard = self.declarations.unheard_at.range(..=committed.now).next_back().copied();
+        let since = heard.max(unheard);
         let silent = after.zip(since).is_some_and(|(after, since)| committed.now - since >= after);
         let speaks = committed.calls.iter().any(|call| call.message.client_id == client && call.is_heard());
         if !silent || speaks {
