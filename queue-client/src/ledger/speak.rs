@@ -194,8 +194,9 @@ impl Ledger {
         let leases = self.lease_reports(leases, Some(now_ms));
         message.grants = self.grant_reports(everything, leases.len());
         message.leases = (!leases.is_empty()).then_some(leases);
+        self.tell_all &= !(everything && fits);
+        // A client that has seen nothing hears of all that it has.
         if everything && fits && self.seen > 0 {
-            self.tell_all = false;
             message.all = true;
             message.grants.get_or_insert_default();
             message.leases.get_or_insert_default();
