@@ -213,12 +213,27 @@ fn the_first_sync_after_a_call_without_an_answer_tells_all() {
     ledger.enqueue("g", 0);
     let request = ledger.next_call(0).unwrap();
     ledger.failed(request.number, 50);
-    ledger.next_call(50).unwrap();
     ledger.release(&block);
     let release = sync(&mut ledger, 60);
-    assert!(release.message.all);
+    assert_eq!((release.message.all, marks(&release)), (true, vec![("a", 1, 1)]));
     ledger.replied(release.number, &reply(vec![grant("b", 10, (1, 0, 0))], vec![]), 0);
     assert!(!sync(&mut ledger, 60).message.all, "once");
+}
+
+#[test]
+fn a_client_that_holds_nothing_tells_all_too() {
+    let (mut ledger, block) = running();
+    ledger.release(&block);
+    let release = sync(&mut ledger, 0);
+    ledger.replied(release.number, &reply(vec![verdict("a", Status::Settled)], vec![]), 0);
+    ledger.enqueue("g", 0);
+    let request = ledger.next_call(0).unwrap();
+    ledger.failed(request.number, 50);
+    let nothing = sync(&mut ledger, 60);
+    assert_eq!((nothing.message.all, marks(&nothing), leases(&nothing)), (true, vec![], vec![]));
+    assert!(!ledger.is_settled());
+    ledger.replied(nothing.number, &reply(vec![], vec![]), 0);
+    assert_eq!(ledger.next_call(60).map(|call| call.endpoint), Some(Endpoint::Request));
 }
 
 #[test]

@@ -333,7 +333,7 @@ impl Ledger {
 
     /// The same, but for permits that are detached, which go on counting.
     pub fn is_drained(&self) -> bool {
-        let said = self.unanswered.is_none() && !self.stated;
+        let said = self.unanswered.is_none() && !self.stated && !self.has_to_tell_all();
         let lanes = [&self.request, &self.sync, &self.parked];
         let idle = lanes.iter().all(|lane| lane.in_flight.is_none());
         let mut grants = self.grants.values();
@@ -361,6 +361,7 @@ impl Ledger {
 
     fn forget(&mut self) {
         self.unanswered = None;
+        self.tell_all = false;
         self.reconciled();
         let gone: Vec<BlockId> = self.grants.keys().cloned().collect();
         gone.into_iter().for_each(|id| self.set(id, None));

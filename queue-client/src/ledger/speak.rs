@@ -126,12 +126,18 @@ impl Ledger {
         let asks = self.request_at().is_some();
         let unheard = self.unanswered.is_some_and(|first| !asks && asked.is_none_or(|asked| asked < first));
         let unsaid = !self.due.is_empty() || !self.due_leases.is_empty() || !self.excess.is_empty();
-        let unsaid = unsaid || unheard;
+        let unsaid = unsaid || unheard || self.has_to_tell_all();
         let heartbeat = self.heartbeat_at.filter(|_| !self.grants.is_empty() || !self.leases.is_empty());
         let overdue = self.overdue.first().map(|(at, _)| *at);
         let other = [unsaid.then_some(0), heartbeat, overdue].into_iter().flatten().min();
         // A lease is worth a call before the pause ends.
         [beat, other.map(|at| at.max(self.sync.not_before))].into_iter().flatten().min()
+    }
+
+    /// Somebody may hold something in this client's name that it does not know: it says so, whatever it waits for.
+    pub(super) fn has_to_tell_all(&self) -> bool {
+        let fits = self.grants.len() + self.leases.len() <= REPORTS_MAX;
+        self.tell_all && self.seen > 0 && fits
     }
 
     fn park_at(&self) -> Option<u64> {
@@ -188,8 +194,9 @@ impl Ledger {
         let leases = self.lease_reports(leases, Some(now_ms));
         message.grants = self.grant_reports(everything, leases.len());
         message.leases = (!leases.is_empty()).then_some(leases);
+        self.tell_all &= !(everything && fits);
+        // A client that has seen nothing hears of all that it has.
         if everything && fits && self.seen > 0 {
-            self.tell_all = false;
             message.all = true;
             message.grants.get_or_insert_default();
             message.leases.get_or_insert_default();

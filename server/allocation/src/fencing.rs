@@ -7,24 +7,19 @@ use crate::draft::{Draft, Usage};
 use crate::names::ClientId;
 use crate::plan::{Act, Audit};
 use crate::state::{Client, Incarnation, Kind, Status};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 
 /// How far `seen` may be ahead of both the key's round and the clock: one day, in rounds (microseconds).
 const SEEN_AHEAD_MAX: u64 = 86_400_000_000;
 
-/// Says for each call whether it is admitted. Of two processes of a client in one transaction only the newer one is
-/// heard, so only that one takes over.
+/// Says for each call whether it is admitted. Processes of higher generations take over first, so that of two
+/// processes in one transaction only the newer one is heard, and the other declares nothing.
 pub(crate) fn admit(draft: &mut Draft, calls: &[Call]) -> Vec<Result<(), Refused>> {
     let clock = u64::try_from(draft.now.0).unwrap_or(0);
     let max = draft.semaphore.round.max(clock).saturating_add(SEEN_AHEAD_MAX);
-    let mut newest = BTreeMap::<&ClientId, &Call>::new();
-    for call in calls.iter().filter(|call| call.seen <= max) {
-        let known = newest.entry(&call.client).or_insert(call);
-        if call.from.generation > known.from.generation {
-            *known = call;
-        }
-    }
-    newest.into_values().for_each(|call| introduce(draft, call));
+    let mut newest_first: Vec<&Call> = calls.iter().filter(|call| call.seen <= max).collect();
+    newest_first.sort_by_key(|call| Reverse(call.from.generation));
+    newest_first.into_iter().for_each(|call| introduce(draft, call));
     let admit = |call: &Call| {
         if call.seen > max {
             return Err(Refused::SeenTooFarAhead { max });

@@ -59,11 +59,31 @@ pub enum Plant {
     ConcealsContended,
     /// Of a parked sync the state is taken for what it was when it came.
     StaleState,
+    /// Whoever speaks for a client is heard.
+    NoFencing,
+    /// A second process of the same generation is heard.
+    SameGeneration,
+    /// A takeover without `resume` leaves what its predecessor held.
+    TakeoverKeeps,
+    /// Leases stay live when they are resumed.
+    ResumedStayLive,
+    /// A successor does not know what goes on, and gives it back.
+    ReleasesResumed,
+    /// `all` settles blocks that its client has not heard of.
+    AllSettlesUnseen,
+    /// Silence counts while nobody listens.
+    SilenceInOutage,
+    /// What a parked request reports is applied in each of its rounds.
+    ReappliesParked,
+    /// A parked request takes part in no other round.
+    NeverWakes,
+    /// A process that is shut out goes on drawing.
+    GoesOnFenced,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 38] = [
         Self::StaleLimit,
         Self::NoGroupCeilings,
         Self::NoFence,
@@ -92,6 +112,16 @@ impl Plant {
         Self::RetiresAll,
         Self::ConcealsContended,
         Self::StaleState,
+        Self::NoFencing,
+        Self::SameGeneration,
+        Self::TakeoverKeeps,
+        Self::ResumedStayLive,
+        Self::ReleasesResumed,
+        Self::AllSettlesUnseen,
+        Self::SilenceInOutage,
+        Self::ReappliesParked,
+        Self::NeverWakes,
+        Self::GoesOnFenced,
     ];
 
     /// The promise that it breaks, and that the simulation must find broken.
@@ -106,16 +136,27 @@ impl Plant {
             | Self::DrawsTwice
             | Self::IgnoresRetired
             | Self::TakesUpRetired
-            | Self::TakesUpOldLeases => "P2",
-            Self::AddsReports | Self::FreesRetired | Self::HeartbeatFrees | Self::AddsReleasesOfLeases => {
-                "P3"
-            }
+            | Self::TakesUpOldLeases
+            | Self::NoFencing
+            | Self::SameGeneration
+            | Self::ResumedStayLive
+            | Self::ReleasesResumed
+            | Self::SilenceInOutage
+            | Self::GoesOnFenced => "P2",
+            Self::AddsReports
+            | Self::FreesRetired
+            | Self::HeartbeatFrees
+            | Self::AddsReleasesOfLeases
+            | Self::ReappliesParked => "P3",
             Self::NeverReclaims
             | Self::NoRedelivery
             | Self::SilentForEver
             | Self::NoRedeliveryOfLeases
             | Self::RetiresAll
-            | Self::IgnoresContended => "P4",
+            | Self::IgnoresContended
+            | Self::TakeoverKeeps
+            | Self::AllSettlesUnseen
+            | Self::NeverWakes => "P4",
             Self::YoungestFirst => "P5",
             Self::Unexplained | Self::ConcealsContended => "P6",
             Self::TellsFirst | Self::StaleState => "P7",

@@ -54,7 +54,7 @@ fn every_planted_bug_is_found() {
     for plant in Plant::ALL {
         let found = |seed| simulate(seed, WORLD_STEPS, Some(plant), false).violation;
         let finds = |seed: &u64| found(*seed).is_some_and(|violation| violation.promise == plant.breaks());
-        let seed = (0..300).find(finds);
+        let seed = (0..500).find(finds);
         let seed =
             seed.unwrap_or_else(|| panic!("{plant:?} breaks {} unseen: {:?}", plant.breaks(), found(0)));
         println!("{plant:?} is found with seed {seed}");

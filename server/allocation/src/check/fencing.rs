@@ -3,7 +3,7 @@
 use super::accounting::counts;
 use super::{Case, Violation, Work, violated};
 use crate::answers::{Outcome, Refused};
-use crate::names::{BlockId, ClientId, Permits};
+use crate::names::{BlockId, ClientId, Micros, Permits};
 use crate::plan::Act;
 use crate::state::{Block, Client, Incarnation, Kind, Status};
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,6 +106,9 @@ pub(super) fn written_off(case: &Case) -> BTreeSet<BlockId> {
     written_off
 }
 
+/// That nobody could hear clients for so long may not have been noticed: 3 s.
+const UNNOTICED_OUTAGE: Micros = 3_000_000;
+
 /// Silent since before it counts, with nobody away who could have heard it.
 fn is_silent(case: &Case, id: &ClientId) -> bool {
     let Some(silence) = case.before.silence.as_ref().filter(|_| case.work != Work::Sync) else {
@@ -118,7 +121,6 @@ fn is_silent(case: &Case, id: &ClientId) -> bool {
         return false;
     };
     let since = case.before.semaphore.settle_after_since.into_iter().chain([client.last_seen, serving_since]);
-    // How late that may have been written, and an outage that nobody noticed.
-    let late = after.min(200_000_000) / 10 + 3_000_000;
-    since.max().is_some_and(|since| since + after + late <= case.plan.now)
+    let late = after.min(200_000_000) / 10;
+    since.max().is_some_and(|since| since + after + late + UNNOTICED_OUTAGE <= case.plan.now)
 }

@@ -58,7 +58,10 @@ impl Audit {
                 Some(Provisioning::Under { .. }) => "under",
                 Some(Provisioning::Over { .. }) => "over",
             };
-            let what = format!("{blocks:?} {} {:?} {mode}", reply.contended, reply.contended_groups);
+            let within =
+                committed.limits.and_then(|limits| limits.policy.settle_after).map(|after| after / 3);
+            let what =
+                format!("{blocks:?} {} {:?} {mode} {within:?}", reply.contended, reply.contended_groups);
             let meant = self.states.entry(reply.state.clone()).or_insert_with(|| what.clone());
             let said = self.stated.entry(what.clone()).or_insert_with(|| reply.state.clone());
             if *meant != what || *said != reply.state {

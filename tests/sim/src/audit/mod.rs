@@ -21,12 +21,18 @@
 //! - **P7**: what a reply says of a block is in the committed rows at the moment at which it is sent; its `state` is
 //!   another where its client has to hear of something, and only there.
 //!
+//! **A process that is declared dead**, by a successor or by its silence, is not judged by P2 from then on, whether it is
+//! dead or not; but once it has heard of it, it may take no more permits. Declared dead is only who has a successor that
+//! was heard, or was not heard for as long as the policy says while holders listened. What comes back without its owner's
+//! word is noted, with how much it was.
+//!
 //! **A store restored from an older copy** forgets commits that processes have heard of. What a process had confirmed by
 //! then it may go on using, and the restored rows may not count it: that much of each block is excused until it is
 //! released, and no more. All other promises hold through a restore.
 
 mod budget;
 mod contention;
+mod declared;
 mod entries;
 mod order;
 mod recall;
@@ -34,8 +40,10 @@ mod rows;
 mod telling;
 
 use crate::store::{Limits, Rows};
+use crate::world::network::Refusal;
 pub(crate) use budget::{ceilings, footprint};
-use pgsemaphore_allocation::{Block, DbTime, Kind, Micros, Permits, Work};
+use declared::Declarations;
+use pgsemaphore_allocation::{Audit as Entry, Block, DbTime, Kind, Micros, Permits, Work};
 use queue_client::wire::{Message, Reply, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -71,6 +79,8 @@ pub(crate) struct Committed<'a> {
     /// What was in force when it read.
     pub(crate) limits: Option<&'a Limits>,
     pub(crate) calls: Vec<Told<'a>>,
+    /// What it notes for people: whose permits came back without their word.
+    pub(crate) declared: &'a [Entry],
 }
 
 /// One of its calls.
@@ -79,6 +89,16 @@ pub(crate) struct Told<'a> {
     pub(crate) arrived: Micros,
     /// What it is told; `None` if it is refused.
     pub(crate) reply: Option<&'a Reply>,
+    pub(crate) refusal: Option<Refusal>,
+    /// An earlier transaction has taken in what it reports.
+    pub(crate) applied: bool,
+}
+
+impl Told<'_> {
+    /// Whether it is heard: it may still be refused for want of a policy.
+    fn is_heard(&self) -> bool {
+        matches!(self.refusal, None | Some(Refusal::NotFound))
+    }
 }
 
 impl Committed<'_> {
@@ -104,8 +124,9 @@ struct Marks {
 pub(crate) struct Audit {
     /// The committed rows.
     rows: Rows,
-    /// Permits held, by block.
-    held: BTreeMap<Rc<str>, Permits>,
+    /// Permits held, by block and process; of processes that were declared dead none.
+    held: BTreeMap<Rc<str>, BTreeMap<u32, Permits>>,
+    declarations: Declarations,
     /// The highest marks that anybody said, by client and block.
     said: BTreeMap<(Kind, String, String), Marks>,
     /// Leases that a client has stopped, or knows to be retired or settled: it draws no more.
@@ -125,7 +146,8 @@ pub(crate) struct Audit {
 
 impl Audit {
     /// A process sends a message.
-    pub(crate) fn says(&mut self, message: &Message) {
+    pub(crate) fn says(&mut self, from: u32, message: &Message) {
+        self.declarations.says(from, message);
         let key = |kind, id: &String| (kind, message.client_id.clone(), id.clone());
         for report in message.grants.iter().flatten() {
             let marks = self.said.entry(key(Kind::Grant, &report.id)).or_default();
@@ -152,9 +174,18 @@ impl Audit {
     }
 
     /// A process has one more permit of a block.
-    pub(crate) fn takes(&mut self, client: &str, block: &str) -> Verdict {
-        *self.held.entry(block.into()).or_default() += 1;
-        self.is_counted(block, self.held[block])?;
+    pub(crate) fn takes(&mut self, process: u32, client: &str, block: &str) -> Verdict {
+        if self.is_shut_out(process) {
+            return violated(
+                "P2",
+                format!("{client} has a permit of {block}, and heard that it is shut out"),
+            );
+        }
+        if self.declarations.is_dead(process) {
+            return Ok(());
+        }
+        *self.held.entry(block.into()).or_default().entry(process).or_default() += 1;
+        self.is_counted(block, self.held_of(block))?;
         if self.ended.contains(&(client.to_owned(), block.to_owned())) {
             return violated("P2", format!("{client} draws from {block}, which is stopped or retired"));
         }
@@ -167,12 +198,9 @@ impl Audit {
     }
 
     /// A process has one permit of a block less: released, or lost with the process, or (`again`) to be used again.
-    pub(crate) fn lets_go(&mut self, block: &str, again: bool) {
-        if let Some(held) = self.held.get_mut(block) {
-            *held -= 1;
-            if *held == 0 {
-                self.held.remove(block);
-            }
+    pub(crate) fn lets_go(&mut self, process: u32, block: &str, again: bool) {
+        if self.declarations.is_dead(process) || !self.removes(process, block) {
+            return;
         }
         // A permit of a lease is used once.
         let again = again && !self.is_lease(block);
@@ -181,9 +209,33 @@ impl Audit {
         }
     }
 
+    /// Whether a process had a permit of a block, which is another's from now on.
+    fn removes(&mut self, process: u32, block: &str) -> bool {
+        let Some(by) = self.held.get_mut(block) else { return false };
+        let Some(held) = by.get_mut(&process) else { return false };
+        *held -= 1;
+        by.retain(|_, held| *held > 0);
+        if by.is_empty() {
+            self.held.remove(block);
+        }
+        true
+    }
+
+    fn held_of(&self, block: &str) -> Permits {
+        self.held.get(block).map_or(0, |by| by.values().sum())
+    }
+
+    /// An item goes on, and another process answers for it.
+    pub(crate) fn passes_on(&mut self, from: u32, to: u32, block: &str) {
+        if self.removes(from, block) {
+            *self.held.entry(block.into()).or_default().entry(to).or_default() += 1;
+        }
+    }
+
     /// A transaction was committed; `rows` are the key's rows after it.
     pub(crate) fn committed(&mut self, committed: &Committed, rows: &Rows) -> Verdict {
         let before = std::mem::replace(&mut self.rows, rows.clone());
+        self.who_is_declared_dead_is_so(committed, &before, rows)?;
         self.all_held_is_counted()?;
         self.marks_are_what_was_said(committed, &before)?;
         self.names_are_given_once(committed, &before)?;
@@ -209,10 +261,11 @@ impl Audit {
             *excused = (*excused).max(usable(block));
         }
         self.rows = rows.clone();
+        self.declarations.restored(rows);
     }
 
     fn all_held_is_counted(&self) -> Verdict {
-        self.held.iter().try_for_each(|(block, held)| self.is_counted(block, *held))
+        self.held.keys().try_for_each(|block| self.is_counted(block, self.held_of(block)))
     }
 
     fn is_counted(&self, block: &str, held: Permits) -> Verdict {

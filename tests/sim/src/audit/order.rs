@@ -84,7 +84,7 @@ fn charged(committed: &Committed, limits: &Limits, before: &Rows) -> Permits {
         let used = unknown.values().map(|(drawn, released)| drawn.saturating_sub(*released)).sum();
         super::permits(used).min(limits.policy.permits_per_lease)
     };
-    committed.calls.iter().filter(|call| call.reply.is_some()).map(charge).sum()
+    committed.calls.iter().filter(|call| call.reply.is_some() && !call.applied).map(charge).sum()
 }
 
 fn explained(entry: &Entry, lacks: Permits, reason: Reason) -> Verdict {

@@ -51,7 +51,9 @@ pub(super) fn for_a_reason(committed: &Committed, before: &Rows, after: &Rows) -
         let old = before.blocks.get(&new.id.slot).filter(|old| old.id == new.id);
         new.status == Status::Retired && !new.stopped && old.is_some_and(|old| old.status == Status::Active)
     };
-    let retired: Vec<&Block> = after.blocks.values().filter(now_retired).collect();
+    let resumed = |lease: &&Block| super::declared::is_resumed(committed, lease);
+    let retired: Vec<&Block> =
+        after.blocks.values().filter(now_retired).filter(|lease| !resumed(lease)).collect();
     let Some(limits) = committed.limits.filter(|_| committed.work != Work::Sync) else {
         return match retired.first().filter(|_| committed.work != Work::Timer) {
             Some(lease) => violated("P4", format!("{:?} retires {lease:?}", committed.work)),

@@ -79,6 +79,9 @@ impl Audit {
 
     fn may_shrink(&self, committed: &Committed, old: &Block, new: Option<&Block>) -> bool {
         let said = self.said_of(old);
+        if new.is_none() && super::declared::is_written_off(committed, old) {
+            return true;
+        }
         let overdue = old.deadline <= committed.now && committed.reclaims();
         match (old.kind, new) {
             (Kind::Lease, Some(_)) => false,
@@ -122,6 +125,6 @@ pub(super) fn is_reported(committed: &Committed, block: &Block) -> bool {
     committed
         .calls
         .iter()
-        .filter(|call| call.message.client_id == block.client.as_str())
+        .filter(|call| call.message.client_id == block.client.as_str() && call.is_heard() && !call.applied)
         .any(|call| call.message.leases.iter().flatten().any(|report| report.id == id))
 }

@@ -105,6 +105,11 @@ impl MemoryStore {
         self.serving_since = since;
     }
 
+    /// Whether holders can hear clients now.
+    pub fn is_served(&self) -> bool {
+        self.serving_since.is_some()
+    }
+
     /// What is in force for a key.
     pub fn limits(&self, key: &SemaphoreKey) -> Option<&Limits> {
         self.limits.get(key)

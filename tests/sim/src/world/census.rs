@@ -3,11 +3,23 @@
 use super::World;
 use super::holder::Job;
 use crate::store::Rows;
-use pgsemaphore_allocation::{Block, Kind, Provisioning, Status};
+use pgsemaphore_allocation::{Act, Block, Kind, Provisioning, Status};
 
 impl World {
     pub(super) fn count(&mut self, what: &'static str) {
         *self.census.entry(what).or_default() += 1;
+    }
+
+    /// What was declared of clients.
+    pub(super) fn count_declarations(&mut self, job: &Job) {
+        for entry in &job.plan.audit {
+            self.count(match entry.act {
+                Act::Takeover { resume: true } => "a successor resumes",
+                Act::Takeover { resume: false } => "a successor takes over",
+                Act::SettleSilent => "a silent client is settled",
+                Act::UnknownToClient => "blocks unknown to their client are settled",
+            });
+        }
     }
 
     /// What a commit did to leases.

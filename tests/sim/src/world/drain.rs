@@ -17,7 +17,7 @@ impl World {
     pub(super) fn drain(&mut self) -> Verdict {
         self.trace.say(|| "the faults end".to_owned());
         self.end_faults();
-        self.pass(LONG);
+        self.nobody_is_there_for_long();
         self.begin(0, Work::Timer, Vec::new())?;
         self.commit(0, 0)?;
         let unclaimed = |block: &&Block| block.kind == Kind::Grant && block.used < block.permits;
@@ -28,9 +28,17 @@ impl World {
             );
         }
         self.bury_all()?;
+        if self.restores {
+            // Calls fail when a database is away, so clients say all that they have.
+            self.turn(false)?;
+        }
         self.turn_until(TURNS_MAX, "everybody is served", |world| {
             world.items_end();
-            world.processes.iter().all(|process| process.waiting.is_empty())
+            world.processes.iter().all(|process| process.waiting.is_empty() && process.shut_out.is_none())
+        })?;
+        self.turn_until(TURNS_MAX, "the dead have nothing left", |world| {
+            world.items_end();
+            world.rows().blocks.values().all(|block| world.is_of_the_living(block))
         })?;
         self.want_in_turn()?;
         self.change_minds()?;
@@ -40,7 +48,9 @@ impl World {
         self.items_end();
         self.turn_until(TURNS_MAX, "nobody has anything left to say", |world| {
             let settled = world.processes.iter().all(|process| process.ledger.is_settled());
-            settled && world.others.iter().all(super::other::Other::has_nothing)
+            settled
+                && world.is_empty_without_help()
+                && world.others.iter().all(super::other::Other::has_nothing)
         })?;
         self.nobody_is_blocked()?;
         let rows = self.rows();
@@ -54,8 +64,12 @@ impl World {
     /// One after the other wants all permits at once, when the others have nothing queued. Their leases are given back
     /// for it: no ttl ends so soon.
     fn want_in_turn(&mut self) -> Verdict {
-        for at in 0..self.processes.len() {
+        let serials: Vec<u32> = self.processes.iter().map(|process| process.serial).collect();
+        for serial in serials {
             self.items_end();
+            let Some(at) = self.processes.iter().position(|process| process.serial == serial) else {
+                continue;
+            };
             let group = self.any_group();
             let ceiling = self.limits.groups.get(&group).copied().unwrap_or(Permits::MAX);
             let count = ceilings(&self.limits.policy).grants.min(ceiling);
@@ -64,7 +78,8 @@ impl World {
             process.waiting.extend((0..count).map(|_| process.ledger.enqueue(group.as_str(), now)));
             self.hand_out(at)?;
             self.turn_until(FEW_TURNS, "idle leases are given back", |world| {
-                world.processes[at].waiting.is_empty()
+                let mut own = world.processes.iter().filter(|process| process.serial == serial);
+                own.all(|process| process.waiting.is_empty())
             })?;
         }
         Ok(())
@@ -100,14 +115,36 @@ impl World {
         Ok(())
     }
 
+    fn is_of_the_living(&self, block: &Block) -> bool {
+        let name = block.client.as_str();
+        self.processes.iter().any(|process| process.name == name)
+            || self.others.iter().any(|other| other.name() == name)
+    }
+
+    /// Whatever the dead have left comes back by itself where a policy says so.
+    fn is_empty_without_help(&self) -> bool {
+        self.limits.policy.settle_after.is_none() || self.rows().blocks.is_empty()
+    }
+
+    /// All holders are away for an hour, which kills nobody.
+    fn nobody_is_there_for_long(&mut self) {
+        self.holders.iter_mut().for_each(|holder| holder.frozen = true);
+        self.pass(LONG);
+        self.holders.iter_mut().for_each(|holder| holder.frozen = false);
+        self.heartbeat();
+    }
+
     /// Everybody is awake, whatever was under way is lost, and there are permits.
     fn end_faults(&mut self) {
+        self.fair = true;
         self.network.lose_all();
         for holder in &mut self.holders {
             holder.crash();
         }
         for process in &mut self.processes {
             process.frozen = false;
+            // Whoever is there is heard once: of a successor, or of a client that says what it has, nothing else comes back.
+            process.ledger.reconcile();
             process.clock.rate = 1000;
             process.under_way().into_iter().for_each(|number| process.give_up(number, 0));
         }
@@ -129,18 +166,19 @@ impl World {
             let id = block.id.to_string();
             let held =
                 owner.is_some_and(|owner| owner.ledger.running_by_block().any(|(own, _)| own.as_str() == id));
-            let held = held || self.others.iter().any(|other| other.knows(block.client.as_str(), &id));
-            let unseen = owner.is_some() && !self.restores;
-            if held || unseen {
+            let is_worker = owner.is_some() || self.dead.iter().any(|name| name == block.client.as_str());
+            let settles = self.limits.policy.settle_after.is_some();
+            let held = held
+                || (is_worker && settles)
+                || self.others.iter().any(|other| other.knows(block.client.as_str(), &id));
+            if held || owner.is_some() {
                 continue;
             }
-            let mut message = Message::new(block.client.as_str());
-            match block.kind {
-                Kind::Grant => message.grants = Some(vec![whole(block)]),
-                Kind::Lease => message.leases = Some(vec![whole_lease(block)]),
-            }
-            message.seen = rows.semaphore.round;
-            self.audit.says(&message);
+            let message = match self.epitaph(block.client.as_str()).filter(|_| is_worker) {
+                Some(message) => message,
+                None => self.all_of(block),
+            };
+            self.audit.says(u32::MAX, &message);
             let name = super::network::CallName { from: u32::MAX, number: 0 };
             let waiting = super::holder::Waiting::new(name, message.into(), self.time);
             self.begin(0, Work::Sync, vec![waiting])?;
@@ -148,6 +186,20 @@ impl World {
         }
         self.network.lose_all();
         Ok(())
+    }
+
+    /// What a client says of a block that it does not know.
+    fn all_of(&self, block: &Block) -> Message {
+        let rows = self.rows();
+        let mut message = Message::new(block.client.as_str());
+        message.process =
+            rows.clients.get(&block.client).and_then(|client| client.incarnation.clone()?.process);
+        match block.kind {
+            Kind::Grant => message.grants = Some(vec![whole(block)]),
+            Kind::Lease => message.leases = Some(vec![whole_lease(block)]),
+        }
+        message.seen = rows.semaphore.round;
+        message
     }
 
     fn turn_until(&mut self, turns: usize, what: &str, done: impl Fn(&mut Self) -> bool) -> Verdict {
@@ -159,6 +211,14 @@ impl World {
         }
         let ledgers: Vec<_> = self.processes.iter().map(|process| &process.ledger).collect();
         violated("P4", format!("it never happens that {what}: {ledgers:?} {:?}", self.rows()))
+    }
+
+    fn items_of_the_stopped_end(&mut self) {
+        for at in 0..self.processes.len() {
+            while self.processes[at].shut_out.is_some() && !self.processes[at].items.is_empty() {
+                self.release(at, 0);
+            }
+        }
     }
 
     fn items_end(&mut self) {
@@ -175,7 +235,7 @@ impl World {
         self.pass(500_000);
         for at in 0..self.processes.len() {
             let process = &mut self.processes[at];
-            process.under_way().into_iter().for_each(|number| process.give_up(number, 0));
+            debug_assert!(!process.frozen);
             while self.speak(at) {}
         }
         for at in 0..self.others.len() {
@@ -186,7 +246,7 @@ impl World {
         self.deliver_all()?;
         for holder in 0..self.holders.len() {
             for work in [Work::Round, Work::Sync, Work::Timer] {
-                if let Some(batch) = self.holders[holder].take(work) {
+                if let Some(batch) = self.holders[holder].take(work, self.plant) {
                     self.begin(holder, work, batch)?;
                     if !self.holders[holder].jobs.is_empty() {
                         self.commit(holder, 0)?;
@@ -194,11 +254,19 @@ impl World {
                 }
                 self.holders[holder].look_again();
             }
+            self.conclude(holder);
         }
         if !told {
             self.network.lose_all();
+            for process in &mut self.processes {
+                process.under_way().into_iter().for_each(|number| process.give_up(number, 0));
+            }
+            self.holders.iter_mut().for_each(|holder| drop(holder.crash()));
         }
-        self.deliver_all()
+        self.deliver_all()?;
+        self.items_of_the_stopped_end();
+        self.replace_the_stopped();
+        Ok(())
     }
 
     fn deliver_all(&mut self) -> Verdict {

@@ -7,17 +7,6 @@ use super::network::{CallName, Packet, Refusal};
 const COPIES_MAX: usize = 3;
 
 impl World {
-    /// A process is gone, with its items; another one starts under another name.
-    pub(super) fn crash_process(&mut self) -> bool {
-        let Some(at) = self.random.index(self.processes.len()) else { return false };
-        let process = self.processes.remove(at);
-        self.trace.say(|| format!("{} crashes", process.name));
-        process.items.iter().for_each(|item| self.audit.lets_go(item.block.as_str(), false));
-        self.dead.push(process.name);
-        self.start_process();
-        true
-    }
-
     pub(super) fn crash_holder(&mut self) {
         let Some(at) = self.random.index(self.holders.len()) else { return };
         let callers = self.holders[at].crash();
@@ -90,6 +79,8 @@ impl World {
         let Some(at) = self.random.index(self.copies.len()) else { return false };
         self.store = self.copies[at].clone();
         self.pass(1_000_000);
+        self.store.set_serving_since(Some(self.now()));
+        self.audit.nobody_listens(self.now());
         self.trace.say(|| "the store is restored from a copy".to_owned());
         let jobs = self.holders.iter_mut().flat_map(|holder| std::mem::take(&mut holder.jobs));
         let callers = jobs.flat_map(|job| job.batch).map(|waiting| waiting.name).collect();

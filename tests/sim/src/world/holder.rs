@@ -5,8 +5,8 @@ use super::translate;
 use crate::plant::Plant;
 use crate::store::{Limits, MemoryStore, Rows, Transaction};
 use pgsemaphore_allocation::{
-    Batch, Block, Call, DbTime, Extra, Kind, Micros, Permits, Plan, Provisioning, SemaphoreKey, Status, Work,
-    round, sync, timer,
+    Act, Batch, Block, Call, DbTime, Extra, Kind, Micros, Permits, Plan, Provisioning, SemaphoreKey, Status,
+    Work, round, sync, timer,
 };
 use queue_client::Endpoint;
 use queue_client::wire::{Message, Reply};
@@ -16,6 +16,8 @@ use std::rc::Rc;
 pub(crate) struct Holder {
     pub(crate) frozen: bool,
     requests: Vec<Waiting>,
+    /// Something changed that may help requests that are parked.
+    pub(crate) roused: bool,
     syncs: Vec<Waiting>,
     /// Syncs whose reports are committed, until there is something to say.
     parked: Vec<Waiting>,
@@ -35,16 +37,30 @@ pub(crate) struct Waiting {
     pub(crate) known: Option<String>,
     /// It is answered whatever there is to say.
     pub(crate) due: bool,
+    /// Of a parked request: what its latest round said.
+    pub(crate) said: Option<Rc<Reply>>,
+    /// Its caller has gone away.
+    pub(crate) hung_up: bool,
 }
 
 impl Waiting {
     pub(crate) fn new(name: CallName, message: Rc<Message>, arrived: Micros) -> Self {
-        Self { name, message, arrived, known: None, due: false }
+        Self { name, message, arrived, known: None, due: false, said: None, hung_up: false }
     }
 
     fn is_of(&self, other: &Self) -> bool {
         let (own, other) = (&self.message, &other.message);
         own.client_id == other.client_id && own.process == other.process
+    }
+
+    /// Whether an earlier transaction applied its reports.
+    pub(crate) fn is_applied(&self) -> bool {
+        self.known.is_some() || self.said.is_some()
+    }
+
+    /// Whether it was kept open for as long as it may.
+    pub(crate) fn is_over(&self, now: Micros) -> bool {
+        now - self.arrived >= i64::try_from(self.message.wait_ms).unwrap_or(0).saturating_mul(1000)
     }
 }
 
@@ -70,7 +86,14 @@ impl Holder {
             self.syncs.push(call);
             return None;
         }
-        let Some(at) = self.requests.iter().position(|other| other.is_of(&call)) else {
+        self.admit_request(call).map(|old| old.name)
+    }
+
+    /// Says which of two requests of one process is superseded.
+    fn admit_request(&mut self, call: Waiting) -> Option<Waiting> {
+        let waits =
+            |other: &Waiting| other.is_of(&call) && other.message.generation <= call.message.generation;
+        let Some(at) = self.requests.iter().position(waits) else {
             self.requests.push(call);
             return None;
         };
@@ -78,15 +101,34 @@ impl Holder {
         if numbers.is_none_or(|(new, old)| new > old) {
             let old = self.requests.remove(at);
             self.requests.push(call);
-            return Some(old.name);
+            return Some(old);
         }
-        Some(call.name)
+        Some(call)
+    }
+
+    pub(crate) fn has_parked(&self, call: &Waiting) -> bool {
+        self.requests.iter().any(|waiting| waiting.said.is_some() && waiting.is_of(call))
+    }
+
+    /// A request that a round brought nothing waits on; those that came meanwhile are newer.
+    pub(crate) fn put_back(&mut self, call: Waiting) -> Vec<CallName> {
+        let newer = std::mem::take(&mut self.requests);
+        let all = newer.into_iter().partition::<Vec<_>, _>(|waiting| waiting.said.is_some());
+        let all = all.0.into_iter().chain([call]).chain(all.1);
+        all.filter_map(|call| self.admit_request(call)).map(|old| old.name).collect()
+    }
+
+    /// Takes the parked requests out that were kept for as long as they may.
+    pub(crate) fn conclude(&mut self, now: Micros) -> Vec<Waiting> {
+        self.requests.extract_if(.., |waiting| waiting.said.is_some() && waiting.is_over(now)).collect()
     }
 
     /// A caller that has gone away leaves before the round.
     pub(crate) fn hang_up(&mut self, name: &CallName) {
         self.requests.retain(|waiting| waiting.name != *name);
         self.parked.retain(|waiting| waiting.name != *name);
+        let under_way = self.jobs.iter_mut().flat_map(|job| &mut job.batch);
+        under_way.filter(|waiting| waiting.name == *name).for_each(|waiting| waiting.hung_up = true);
     }
 
     /// These parked syncs are answered by the next transaction; says whether there are any.
@@ -110,15 +152,30 @@ impl Holder {
     }
 
     /// The calls for a transaction of this kind that starts now, if one is due.
-    pub(crate) fn take(&mut self, work: Work) -> Option<Vec<Waiting>> {
+    pub(crate) fn take(&mut self, work: Work, plant: Option<Plant>) -> Option<Vec<Waiting>> {
+        if work == Work::Round {
+            return self.take_requests(plant);
+        }
         let waiting = match work {
-            Work::Round => &mut self.requests,
             Work::Sync => &mut self.syncs,
-            Work::Timer => &mut Vec::new(),
+            Work::Round | Work::Timer => &mut Vec::new(),
         };
         let busy = self.jobs.iter().any(|job| job.work == work);
         let wanted = !busy && (work == Work::Timer || !waiting.is_empty());
         wanted.then(|| std::mem::take(waiting))
+    }
+
+    /// Only a new request opens a round by itself.
+    fn take_requests(&mut self, plant: Option<Plant>) -> Option<Vec<Waiting>> {
+        let busy = self.jobs.iter().any(|job| job.work == Work::Round);
+        let new = self.requests.iter().any(|waiting| waiting.said.is_none());
+        if busy || self.requests.is_empty() || !(new || self.roused) {
+            return None;
+        }
+        self.roused = false;
+        let wakes = |waiting: &mut Waiting| plant != Some(Plant::NeverWakes) || waiting.said.is_none();
+        let requests: Vec<_> = self.requests.extract_if(.., wakes).collect();
+        (!requests.is_empty()).then_some(requests)
     }
 
     /// It starts anew and knows nothing; says whose connections broke.
@@ -140,7 +197,8 @@ impl Holder {
     ) -> Job {
         let call = |waiting: &Waiting| {
             let call = translate::call(&waiting.message, began - waiting.arrived);
-            Call { applied: waiting.known.is_some(), ..call }
+            let again = plant == Some(Plant::ReappliesParked) && waiting.said.is_some();
+            Call { applied: waiting.is_applied() && !again, ..call }
         };
         let mut calls: Vec<Call> = batch.iter().map(call).collect();
         let mut transaction = store.begin(key, work, &calls, now);
@@ -151,11 +209,14 @@ impl Holder {
                 due_although_claimed(&mut transaction, store.rows(key));
             }
         }
-        let plan = match work {
+        let mut plan = match work {
             Work::Round => round(&transaction.state, &calls),
             Work::Sync => sync(&transaction.state, &calls),
             Work::Timer => timer(&transaction.state),
         };
+        if plant == Some(Plant::ResumedStayLive) {
+            leave_live(&transaction, &mut plan);
+        }
         Job { work, batch, calls, transaction, plan, limits, began }
     }
 
@@ -216,6 +277,26 @@ impl Holder {
                     }
                 }
             }
+            Plant::NoFencing => {
+                for call in calls.iter() {
+                    let Some(client) = state.clients.get_mut(&call.client) else { continue };
+                    (client.incarnation, client.lowest_generation) = (None, 0);
+                }
+            }
+            Plant::SameGeneration => {
+                for call in calls.iter() {
+                    let client = state.clients.get_mut(&call.client);
+                    let own = client.and_then(|client| client.incarnation.as_mut());
+                    own.into_iter()
+                        .filter(|own| own.generation == call.from.generation)
+                        .for_each(|own| own.process.clone_from(&call.from.process));
+                }
+            }
+            Plant::TakeoverKeeps => calls.iter_mut().for_each(|call| call.from.resumes = true),
+            Plant::AllSettlesUnseen => {
+                let round = state.semaphore.round;
+                calls.iter_mut().filter(|call| call.all).for_each(|call| call.seen = call.seen.max(round));
+            }
             Plant::SilentForEver | Plant::RetiresAll => {
                 let leases = state.blocks.values_mut().filter(|block| block.kind == Kind::Lease);
                 let ttl = if plant == Plant::RetiresAll { 0 } else { i64::MAX / 4 };
@@ -239,6 +320,24 @@ impl Job {
             (waiting.clone(), answer)
         });
         told.collect()
+    }
+}
+
+/// [`Plant::ResumedStayLive`].
+fn leave_live(transaction: &Transaction, plan: &mut Plan) {
+    let resumed = |client| {
+        plan.audit.iter().any(|entry| entry.client == client && entry.act == Act::Takeover { resume: true })
+    };
+    let mut live = Vec::new();
+    for old in transaction.state.blocks.values().filter(|old| old.is_live_lease()) {
+        if resumed(old.client.clone()) {
+            live.push(old.clone());
+        }
+    }
+    for old in live {
+        if let Some(Some(lease)) = plan.blocks.get_mut(&old.id.slot).filter(|_| old.kind == Kind::Lease) {
+            lease.status = Status::Active;
+        }
     }
 }
 

@@ -4,8 +4,8 @@
 //! then. Everything is decided by the seed. After a while the faults end and the world is drained ([`drain`]): whoever
 //! waits is served, and everything comes back.
 //!
-//! What is not here yet comes in at these places: a generation is a process that starts again under the name of one that
-//! crashed (`faults`); a settle is one more step of a holder; requests are not parked (`holder`).
+//! A process that is gone starts again under its name (`successors`), or is found to be dead: by its silence, or because
+//! somebody takes over in its name. One that was only frozen goes on then, until it hears that it is shut out.
 
 mod census;
 mod drain;
@@ -16,6 +16,7 @@ mod other;
 mod people;
 pub(crate) mod process;
 mod steps;
+mod successors;
 pub(crate) mod transactions;
 pub(crate) mod translate;
 
@@ -115,8 +116,14 @@ struct World {
     processes: Vec<Process>,
     others: Vec<Other>,
     started: u32,
-    /// Names of processes that crashed.
+    /// Names of clients of which no process will start again.
     dead: Vec<String>,
+    /// How long no holder has listened, by the database's clock.
+    unheard: Micros,
+    /// Permits that were detached.
+    detached: u64,
+    /// The faults have ended.
+    fair: bool,
     limits: Limits,
     /// How many of a hundred faults happen.
     weather: u64,
@@ -134,6 +141,7 @@ impl World {
         let mut random = Random::new(seed);
         let mut limits = Limits::of_grants(random.between(1, 6), 10_000_000);
         people::provision(&mut limits.policy, &mut random);
+        limits.policy.settle_after = random.percent(40).then(|| people::patience(&mut random));
         let rate = random.between(900, 1100);
         let holders = (0..random.between(1, 3)).map(|_| Holder::default()).collect();
         let mut world = Self {
@@ -150,6 +158,9 @@ impl World {
             others: Vec::new(),
             started: 0,
             dead: Vec::new(),
+            unheard: 0,
+            detached: 0,
+            fair: false,
             restores: random.percent(50),
             limits,
             weather: random.weighted(&[(1, 3), (2, 15), (2, 50), (1, 100)]).unwrap_or(100),
@@ -159,12 +170,15 @@ impl World {
             random,
         };
         world.store.set_limits(&world.key, Some(world.limits.clone()));
+        world.store.set_serving_since(Some(DbTime(START)));
         for _ in 0..world.random.between(1, 4) {
             world.start_process();
         }
         if world.random.percent(50) {
             world.started += 1;
-            world.others.push(Other::new(world.started));
+            let other = Other::new(world.started);
+            world.audit.starts(world.started, other.name());
+            world.others.push(other);
         }
         world
     }
@@ -175,6 +189,7 @@ impl World {
             let Some(step) = self.random.weighted(&steps::WEIGHTS) else { break };
             self.trace.at(self.step);
             let spared = step.is_fault() && !self.random.percent(self.weather);
+            self.replace_the_stopped();
             if !spared && self.take(step)? {
                 self.step += 1;
                 *self.census.entry(step.name()).or_default() += 1;
@@ -184,12 +199,8 @@ impl World {
     }
 
     fn start_process(&mut self) {
-        self.started += 1;
-        let now = self.random.between(0, 3_600_000_000);
-        let clock = Clock { now, rate: self.random.between(500, 2000) };
-        self.processes.push(Process::new(self.started, clock));
-        let name = format!("worker-{}", self.started);
-        self.trace.say(|| format!("{name} starts"));
+        let name = format!("worker-{}", self.started + 1);
+        self.start(name, 1);
     }
 
     fn now(&self) -> DbTime {
@@ -206,10 +217,23 @@ impl World {
         }
     }
 
+    /// A process of a client starts; says which it is.
+    fn start(&mut self, name: String, generation: u64) -> usize {
+        self.started += 1;
+        let now = self.random.between(0, 3_600_000_000);
+        let clock = Clock { now, rate: self.random.between(500, 2000) };
+        self.audit.starts(self.started, &name);
+        self.trace.say(|| format!("{name} starts, generation {generation}"));
+        self.processes.push(Process::of(self.started, name, generation, clock));
+        self.processes.len() - 1
+    }
+
     /// Time goes on for everybody, as fast as each clock goes.
     fn pass(&mut self, by: Micros) {
         self.time += by;
+        let before = self.now();
         self.clock.advance(by);
+        self.nobody_may_listen(self.now() - before);
         self.processes.iter_mut().for_each(|process| process.clock.advance(by));
     }
 
@@ -225,12 +249,17 @@ impl World {
         Group::new(self.random.index(GROUPS.len()).map_or("", |at| GROUPS[at]))
     }
 
+    /// Where a call is sent. In the end all holders know who of them is the key's home, and pass calls on to it.
+    fn any_address(&mut self) -> usize {
+        if self.fair { 0 } else { self.random.index(self.holders.len()).unwrap_or(0) }
+    }
+
     /// A process sends what its ledger wants to say, one call.
     fn speak(&mut self, at: usize) -> bool {
         let Some((mut call, given_up)) = self.processes[at].speak() else { return false };
         transactions::misspeak(&mut call.message, self.plant);
         let name = CallName { from: self.processes[at].serial, number: call.number };
-        let holder = self.random.index(self.holders.len()).unwrap_or(0);
+        let holder = self.any_address();
         self.send_call(name, holder, call.endpoint, call.message);
         if let Some(name) = given_up {
             self.send(Packet::HangUp { name, holder });
@@ -239,7 +268,7 @@ impl World {
     }
 
     fn send_call(&mut self, name: CallName, holder: usize, endpoint: Endpoint, message: Message) {
-        self.audit.says(&message);
+        self.audit.says(name.from, &message);
         let packet = Packet::Call { name, holder, endpoint, message: Rc::new(message) };
         self.trace.say(|| network::told(&packet));
         self.send(packet);

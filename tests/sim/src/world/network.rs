@@ -35,6 +35,8 @@ pub(crate) enum Refusal {
     NotFound,
     /// 409 `superseded`.
     Superseded,
+    /// 409 `client_fenced`, with the lowest generation admitted.
+    Fenced(u64),
     /// 503, or a connection that broke.
     Unavailable,
 }
@@ -108,7 +110,12 @@ pub(crate) fn told(packet: &Packet) -> String {
             let from = &message.client_id;
             let parked = if message.wait_ms > 0 { " parked" } else { "" };
             let seen = message.seen;
-            format!("{from} -> holder {holder}: {endpoint}{parked} {} seen {seen}{said}", name.number)
+            let all = if message.all { " all" } else { "" };
+            let generation = message.generation;
+            format!(
+                "{from} of {generation} -> holder {holder}: {endpoint}{parked}{all} {} seen {seen}{said}",
+                name.number
+            )
         }
         Packet::HangUp { name, holder } => {
             format!("process {} -> holder {holder}: hangs up {}", name.from, name.number)

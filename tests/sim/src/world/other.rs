@@ -61,6 +61,10 @@ impl Other {
         Self { serial, name, blocks: BTreeMap::new(), waiting: BTreeMap::new(), seen: 0, calls: 0 }
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(super) fn wants(&mut self, random: &mut Random) {
         let group = random.index(GROUPS.len()).map_or("", |at| GROUPS[at]);
         let waiting = self.waiting.entry(group).or_default();

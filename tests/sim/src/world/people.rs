@@ -1,11 +1,12 @@
 //! What applications and operators do.
 
 use super::network::CallName;
+use super::process::Process;
 use super::{GROUPS, World};
 use crate::audit::{Verdict, Violation};
 use crate::plant::Plant;
 use crate::random::Random;
-use pgsemaphore_allocation::{Block, Extra, Kind, Policy, Provisioning};
+use pgsemaphore_allocation::{Block, ClientId, Extra, Kind, Micros, Policy, Provisioning};
 use queue_client::Endpoint;
 use queue_client::wire::{Demand, GrantReport, LeaseReport, Message};
 
@@ -19,7 +20,7 @@ impl World {
         let group = self.any_group();
         let Some(at) = self.any_process() else { return Ok(false) };
         let process = &mut self.processes[at];
-        if process.waiting.len() >= WAITING_MAX {
+        if process.waiting.len() >= WAITING_MAX || process.shut_out.is_some() {
             return Ok(false);
         }
         let now = process.now_ms();
@@ -45,9 +46,9 @@ impl World {
     /// The ledger's permits become the application's.
     pub(super) fn hand_out(&mut self, at: usize) -> Verdict {
         for block in self.processes[at].served() {
-            let name = self.processes[at].name.clone();
+            let Process { serial, name, .. } = &self.processes[at];
             self.trace.say(|| format!("{name}: has a permit of {}", block.as_str()));
-            self.audit.takes(&name, block.as_str())?;
+            self.audit.takes(*serial, name, block.as_str())?;
         }
         Ok(())
     }
@@ -63,10 +64,10 @@ impl World {
                 continue;
             }
             let Some(block) = process.ledger.try_draw(group) else { continue };
-            process.items.push(super::process::Item { block: block.clone(), started: true });
-            let name = process.name.clone();
+            process.items.push(super::process::Item { block: block.clone(), started: true, detached: None });
+            let Process { serial, name, .. } = &self.processes[at];
             self.trace.say(|| format!("{name}: draws a spare permit of {}", block.as_str()));
-            self.audit.takes(&name, block.as_str())?;
+            self.audit.takes(*serial, name, block.as_str())?;
             return Ok(true);
         }
         Ok(false)
@@ -88,9 +89,10 @@ impl World {
     pub(super) fn release(&mut self, at: usize, which: usize) {
         let process = &mut self.processes[at];
         let item = process.items.remove(which);
-        process.ledger.release(&item.block);
+        process.release(&item);
+        let serial = process.serial;
         if self.plant != Some(Plant::DrawsTwice) || !self.audit.is_lease(item.block.as_str()) {
-            self.audit.lets_go(item.block.as_str(), false);
+            self.audit.lets_go(serial, item.block.as_str(), false);
         }
         let name = self.processes[at].name.clone();
         self.trace.say(|| format!("{name}: an item on {} ends", item.block.as_str()));
@@ -103,7 +105,8 @@ impl World {
         let Some(which) = process.items.iter().position(|item| !item.started) else { return Ok(false) };
         let item = process.items.remove(which);
         process.ledger.put_back(&item.block);
-        self.audit.lets_go(item.block.as_str(), true);
+        let serial = process.serial;
+        self.audit.lets_go(serial, item.block.as_str(), true);
         let name = self.processes[at].name.clone();
         self.trace.say(|| format!("{name}: a permit of {} is not needed", item.block.as_str()));
         self.hand_out(at)?;
@@ -128,7 +131,11 @@ impl World {
     /// The policy changes, or goes, or comes back.
     pub(super) fn change_limits(&mut self) {
         let policy = &mut self.limits.policy;
-        match self.random.below(28) {
+        match self.random.below(30) {
+            28.. => {
+                let settles = policy.settle_after.is_some() && self.random.percent(90);
+                policy.settle_after = settles.then(|| patience(&mut self.random));
+            }
             20..23 => provision(policy, &mut self.random),
             23 => policy.permits_per_lease = self.random.between(1, 5),
             24..26 => policy.lease_ttl = self.random.between(1, 20_000) * 1000,
@@ -188,19 +195,26 @@ impl World {
     /// Somebody who knows that a process is dead gives back what it had.
     pub(super) fn bury_the_dead(&mut self) -> bool {
         let Some(at) = self.random.index(self.dead.len()) else { return false };
-        let mut message = Message::new(self.dead[at].as_str());
-        let rows = self.rows();
-        let own = rows.blocks.values().filter(|block| block.client.as_str() == self.dead[at]);
-        own.for_each(|block| say_whole(&mut message, block));
-        if message.grants.is_none() && message.leases.is_none() {
+        let message = self.epitaph(&self.dead[at]);
+        if message.is_none() || self.limits.policy.settle_after.is_some() {
             return false;
         }
-        self.nobody_says(Endpoint::Sync, message);
+        message.into_iter().for_each(|message| self.nobody_says(Endpoint::Sync, message));
         true
     }
 
+    /// Takes over in the name of one that is dead, if it has anything.
+    pub(super) fn epitaph(&self, name: &str) -> Option<Message> {
+        let rows = self.rows();
+        rows.blocks.values().find(|block| block.client.as_str() == name)?;
+        let mut message = Message::new(name);
+        message.generation = rows.clients.get(&ClientId::new(name))?.lowest_admitted();
+        message.process = Some("undertaker".to_owned());
+        Some(message)
+    }
+
     fn nobody_says(&mut self, endpoint: Endpoint, message: Message) {
-        let holder = self.random.index(self.holders.len()).unwrap_or(0);
+        let holder = self.any_address();
         self.send_call(CallName { from: NOBODY, number: 0 }, holder, endpoint, message);
     }
 
@@ -222,24 +236,31 @@ impl World {
         let message = self.others[at].says(demands);
         let endpoint = if demands { Endpoint::Request } else { Endpoint::Sync };
         let name = CallName { from: self.others[at].serial, number: message.call.unwrap_or(0) };
-        let holder = self.random.index(self.holders.len()).unwrap_or(0);
+        let holder = self.any_address();
         self.send_call(name, holder, endpoint, message);
     }
 
     pub(super) fn other_ends(&mut self, at: usize) {
         if let Some(block) = self.others[at].end(&mut self.random) {
             self.trace.say(|| format!("another: an item on {block} ends"));
-            self.audit.lets_go(&block, false);
+            let serial = self.others[at].serial;
+            self.audit.lets_go(serial, &block, false);
         }
     }
 
     pub(super) fn other_starts(&mut self, at: usize) -> Verdict {
         for block in self.others[at].start() {
             self.trace.say(|| format!("another: an item starts on {block}"));
-            self.audit.takes("", &block)?;
+            let serial = self.others[at].serial;
+            self.audit.takes(serial, "", &block)?;
         }
         Ok(())
     }
+}
+
+/// After how long a silent client is dead.
+pub(super) fn patience(random: &mut Random) -> Micros {
+    random.between(3_000, 30_000) * 1000
 }
 
 /// Everything of a block is claimed and released.

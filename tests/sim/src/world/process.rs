@@ -22,6 +22,13 @@ pub(crate) struct Process {
     pub(crate) frozen: bool,
     pub(crate) waiting: Vec<Waiter>,
     pub(crate) items: Vec<Item>,
+    pub(crate) generation: u64,
+    /// A holder answered it under its generation.
+    admitted: bool,
+    /// The last call made under an earlier generation, if it rose.
+    raised_at: Option<u64>,
+    /// A holder has shut it out, and admits this generation.
+    pub(crate) shut_out: Option<u64>,
     under_way: BTreeMap<u64, Endpoint>,
 }
 
@@ -31,6 +38,8 @@ pub(crate) struct Item {
     pub(crate) block: BlockId,
     /// Whether it has started; before that the permit can still go to another.
     pub(crate) started: bool,
+    /// The name of its permit, if it goes on without the process.
+    pub(crate) detached: Option<String>,
 }
 
 /// A clock that runs at its own speed, and that anything may happen to.
@@ -53,12 +62,22 @@ impl Clock {
 
 impl Process {
     pub(crate) fn new(serial: u32, clock: Clock) -> Self {
-        let name = format!("worker-{serial}");
+        Self::of(serial, format!("worker-{serial}"), 0, clock)
+    }
+
+    /// A process of a client, under a generation.
+    pub(crate) fn of(serial: u32, name: String, generation: u64, clock: Clock) -> Self {
         let identity = Identity { client_id: name.clone(), process: format!("p{serial}") };
+        let mut ledger = Ledger::new(identity, 0);
+        ledger.speak_as(generation);
         Self {
             serial,
             name,
-            ledger: Ledger::new(identity, 0),
+            ledger,
+            generation,
+            admitted: false,
+            raised_at: None,
+            shut_out: None,
             clock,
             frozen: false,
             waiting: Vec::new(),
@@ -69,6 +88,23 @@ impl Process {
 
     pub(crate) fn now_ms(&self) -> u64 {
         u64::try_from(self.clock.now / 1000).unwrap_or(0)
+    }
+
+    /// It goes on with what its predecessors held, of which these items run.
+    pub(crate) fn resume(&mut self, items: Vec<Item>) {
+        self.ledger.resume();
+        self.ledger.reconcile();
+        for item in &items {
+            let name = item.detached.as_deref().unwrap_or_default();
+            self.ledger.declare(name, item.block.as_str());
+        }
+        self.items = items;
+    }
+
+    /// An item has ended.
+    pub(crate) fn release(&mut self, item: &Item) {
+        let attached = item.detached.as_ref().and_then(|name| self.ledger.attach(name));
+        self.ledger.release(attached.as_ref().unwrap_or(&item.block));
     }
 
     /// It wants nothing more and gives back what it does not use.
@@ -90,7 +126,7 @@ impl Process {
         let mut blocks = Vec::new();
         for served in self.ledger.served() {
             self.waiting.retain(|waiter| *waiter != served.waiter);
-            self.items.push(Item { block: served.block.clone(), started: false });
+            self.items.push(Item { block: served.block.clone(), started: false, detached: None });
             blocks.push(served.block);
         }
         blocks
@@ -128,6 +164,7 @@ impl Process {
         let now = self.now_ms();
         let refusal = match answer {
             Ok(reply) => {
+                self.admitted |= self.raised_at.is_none_or(|last| number > last);
                 let pause = reply.next_request_in_ms.max(ASK_AGAIN_MIN_MS).saturating_add(jitter_ms);
                 self.ledger.replied(number, reply, now.saturating_add(pause));
                 return;
@@ -143,7 +180,29 @@ impl Process {
                 self.ledger.cancel_all();
                 self.waiting.clear();
             }
+            (Refusal::Fenced(lowest), _) => self.is_fenced(number, lowest),
             (Refusal::Superseded | Refusal::Unavailable, _) => self.ledger.failed(number, retry_at),
         }
+    }
+
+    /// One that was never heard goes on under the generation that it is told, once; any other is shut out.
+    fn is_fenced(&mut self, number: u64, lowest: u64) {
+        let may_rise = !self.admitted && self.raised_at.is_none() && lowest > self.generation;
+        if !may_rise {
+            self.shut_out = Some(lowest);
+            return;
+        }
+        self.ledger.failed(number, 0);
+        self.raised_at = Some(self.ledger.last_call());
+        self.generation = lowest;
+        self.ledger.speak_as(lowest);
+        self.forget_given_up();
+    }
+
+    /// The application is told that it is shut out: nobody waits any longer.
+    pub(crate) fn stop(&mut self) {
+        self.ledger.fence();
+        self.waiting.clear();
+        self.under_way.clear();
     }
 }

@@ -33,11 +33,13 @@ steps! {
     60 EndItem,
     20 PutBack,
     40 DrawSpare,
+    12 Detach,
     // Holders
     90 BeginRound,
     150 BeginSync,
     20 BeginTimer,
     40 LookAgain,
+    20 Heartbeat,
     10 WakeParked,
     300 Commit,
     // Time and people
@@ -56,7 +58,9 @@ steps! {
     20 PassLong,
     2 PassVeryLong,
     10 ChangeLimits,
-    3 CrashProcess,
+    5 CrashProcess,
+    4 Succeed,
+    2 Outage,
     4 CrashHolder,
     5 FreezeProcess,
     5 FreezeHolder,
@@ -78,6 +82,8 @@ impl Step {
                 | Self::PassVeryLong
                 | Self::ChangeLimits
                 | Self::CrashProcess
+                | Self::Succeed
+                | Self::Outage
                 | Self::CrashHolder
                 | Self::FreezeProcess
                 | Self::FreezeHolder
@@ -106,7 +112,11 @@ impl World {
             Step::BeginRound => return self.begin_any(Work::Round),
             Step::BeginSync => return self.begin_any(Work::Sync),
             Step::BeginTimer => return self.begin_any(Work::Timer),
-            Step::LookAgain => return Ok(self.any_holder().is_some_and(|at| self.holders[at].look_again())),
+            Step::LookAgain => return Ok(self.any_holder().is_some_and(|at| self.look_again(at))),
+            Step::Heartbeat => return Ok(self.heartbeat()),
+            Step::Detach => return Ok(self.detach()),
+            Step::Succeed => return Ok(self.succeed()),
+            Step::Outage => self.outage(),
             Step::WakeParked => {
                 let Some(at) = self.any_holder() else { return Ok(false) };
                 return Ok(self.holders[at].wake(|_| true));
@@ -141,6 +151,13 @@ impl World {
             }
         }
         Ok(true)
+    }
+
+    /// Whoever is parked is looked at.
+    fn look_again(&mut self, at: usize) -> bool {
+        self.conclude(at);
+        self.holders[at].roused = true;
+        self.holders[at].look_again()
     }
 
     fn lose(&mut self) -> bool {

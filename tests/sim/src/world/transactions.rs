@@ -5,7 +5,9 @@ use super::holder::{Job, Waiting};
 use super::network::{self, Packet, Refusal};
 use crate::audit::{Committed, Told, Verdict, Violation, violated};
 use crate::plant::Plant;
+use crate::store::Rows;
 use pgsemaphore_allocation::{Work, check};
+use queue_client::Endpoint;
 use queue_client::ledger::Ledger;
 use queue_client::wire::{Message, Reply, Status};
 use std::rc::Rc;
@@ -17,12 +19,20 @@ impl World {
             Packet::HangUp { name, holder } => self.holders[holder].hang_up(&name),
             Packet::Call { name, holder, endpoint, message } => {
                 let call = Waiting::new(name, message, self.time);
+                let parked = endpoint == Endpoint::Request && self.holders[holder].has_parked(&call);
                 if let Some(name) = self.holders[holder].admit(call, endpoint) {
+                    if parked {
+                        self.count("a request is superseded while it is parked");
+                    }
                     self.send(Packet::Answer { name, answer: Err(Refusal::Superseded) });
                 }
             }
             Packet::Answer { name, answer } => {
                 if let Some(at) = self.others.iter().position(|other| other.serial == name.from) {
+                    if matches!(answer, Err(Refusal::Fenced(_))) {
+                        self.other_is_shut_out(at);
+                        return Ok(());
+                    }
                     answer.iter().for_each(|reply| self.others[at].hear(reply));
                     return self.other_starts(at);
                 }
@@ -34,6 +44,7 @@ impl World {
                 let answer = answer.map(|reply| misheard(reply, self.plant, &self.processes[at].ledger));
                 let answer = answer.as_deref().map_err(|refusal| *refusal);
                 self.processes[at].hear(name.number, answer, jitter);
+                self.stop_if_shut_out(at);
                 if let Ok(reply) = heard.as_deref() {
                     self.audit.hears(&self.processes[at].name, reply);
                 }
@@ -49,7 +60,7 @@ impl World {
         if work == Work::Timer && !due {
             return Ok(false);
         }
-        let Some(batch) = self.holders[holder].take(work) else { return Ok(false) };
+        let Some(batch) = self.holders[holder].take(work, self.plant) else { return Ok(false) };
         self.begin(holder, work, batch)?;
         Ok(true)
     }
@@ -103,6 +114,8 @@ impl World {
             )
         });
         self.count_leases(&job, &rows);
+        self.count_declarations(&job);
+        self.tell_of_news(holder, &job, &rows);
         self.judge(&job)?;
         if self.plant == Some(Plant::TellsFirst) { Ok(()) } else { self.answer(holder, &job) }
     }
@@ -113,9 +126,17 @@ impl World {
             message: &waiting.message,
             arrived: waiting.arrived,
             reply: answer.as_ref().ok(),
+            refusal: answer.as_ref().err().copied(),
+            applied: waiting.is_applied(),
         });
         let (work, now) = (job.work, job.plan.now);
-        let committed = Committed { work, now, limits: job.limits.as_ref(), calls: calls.collect() };
+        let committed = Committed {
+            work,
+            now,
+            limits: job.limits.as_ref(),
+            calls: calls.collect(),
+            declared: &job.plan.audit,
+        };
         let rows = self.rows();
         self.audit.committed(&committed, &rows)?;
         if self.plant.is_some() {
@@ -133,8 +154,45 @@ impl World {
 
     fn stays_parked(&self, waiting: &Waiting, reply: &Reply) -> bool {
         let known = waiting.known.as_ref().or(waiting.message.known_state.as_ref());
-        let over = self.time - waiting.arrived >= i64::try_from(waiting.message.wait_ms).unwrap_or(0) * 1000;
-        !over && !waiting.due && known.is_none_or(|known| *known == reply.state)
+        !waiting.is_over(self.time) && !waiting.due && known.is_none_or(|known| *known == reply.state)
+    }
+
+    /// Whether a request has got nothing, and may wait on for later rounds.
+    fn waits_on(&self, waiting: &Waiting, reply: &Reply) -> bool {
+        let message = &waiting.message;
+        let grants = message.grants.iter().flatten().map(|report| report.id.as_str());
+        let reported: Vec<&str> =
+            grants.chain(message.leases.iter().flatten().map(|report| report.id.as_str())).collect();
+        let grants = reply.grants.iter().map(|verdict| (verdict.id.as_str(), verdict.status));
+        let leases = reply.leases.iter().map(|verdict| (verdict.id.as_str(), verdict.status));
+        let nothing_new =
+            grants.chain(leases).all(|(id, status)| status == Status::Active && reported.contains(&id));
+        let demands = message.demand.iter().any(|demand| demand.count > 0);
+        demands && nothing_new && !waiting.hung_up && !waiting.is_over(self.time)
+    }
+
+    /// Requests that are parked take part in a round soon, if what was committed may help them.
+    fn tell_of_news(&mut self, holder: usize, job: &Job, before: &Rows) {
+        let after = &job.plan.semaphore;
+        let freed = after.grants < before.semaphore.grants || after.leases < before.semaphore.leases;
+        if !freed && job.plan.clients.is_empty() {
+            return;
+        }
+        for at in 0..self.holders.len() {
+            // The others are told by news that may get lost; then they look by themselves.
+            let hears =
+                if at == holder { job.work != Work::Round } else { self.fair || self.random.percent(50) };
+            self.holders[at].roused |= hears;
+        }
+    }
+
+    /// Parked requests whose time is over are answered with what their latest round said.
+    pub(super) fn conclude(&mut self, holder: usize) {
+        for waiting in self.holders[holder].conclude(self.time) {
+            self.count("a parked request is answered with nothing");
+            let answer = waiting.said.ok_or(Refusal::Unavailable);
+            self.send(Packet::Answer { name: waiting.name, answer });
+        }
     }
 
     fn answer(&mut self, holder: usize, job: &Job) -> Verdict {
@@ -148,6 +206,20 @@ impl World {
                     });
                     self.holders[holder].park(Waiting { known, ..waiting });
                     continue;
+                }
+                if job.work == Work::Round && self.waits_on(&waiting, reply) {
+                    self.trace.say(|| {
+                        format!("holder {holder}: a request of {} waits on", waiting.message.client_id)
+                    });
+                    let said = Some(Rc::new(reply.clone()));
+                    for name in self.holders[holder].put_back(Waiting { said, ..waiting }) {
+                        self.count("a request is superseded while it is parked");
+                        self.send(Packet::Answer { name, answer: Err(Refusal::Superseded) });
+                    }
+                    continue;
+                }
+                if waiting.said.is_some() {
+                    self.count("a parked request is answered later");
                 }
                 if waiting.known.as_ref().is_some_and(|known| *known != reply.state) {
                     self.count("a parked sync is answered with news");

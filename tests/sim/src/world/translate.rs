@@ -55,9 +55,8 @@ pub(crate) fn answer(outcome: Outcome, now: DbTime, held: Micros) -> Result<Repl
     match outcome {
         Outcome::Answered(answer) => Ok(reply(answer, now, held)),
         Outcome::Refused(Refused::NoPolicy) => Err(super::network::Refusal::NotFound),
-        Outcome::Refused(Refused::Fenced { .. } | Refused::SeenTooFarAhead { .. }) => {
-            Err(super::network::Refusal::Invalid)
-        }
+        Outcome::Refused(Refused::Fenced { generation }) => Err(super::network::Refusal::Fenced(generation)),
+        Outcome::Refused(Refused::SeenTooFarAhead { .. }) => Err(super::network::Refusal::Invalid),
     }
 }
 
@@ -75,6 +74,7 @@ fn reply(answer: Answer, now: DbTime, held: Micros) -> Reply {
         state: answer.state,
         held_ms: unsigned(held / 1000),
         next_request_in_ms: answer.next_round_at.map_or(0, |at| unsigned((at - now) / 1000)),
+        report_within_ms: answer.report_within.map(|within| unsigned(within / 1000)),
         ..Reply::default()
     }
 }
