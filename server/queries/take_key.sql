@@ -15,7 +15,7 @@ SELECT
     held.free_slots, held.unlisted_slots, held.next_slot, held.slot_cap,
     policy.pattern, policy.permit_limit AS policy_limit, policy.limit_function, policy.group_limit_function, policy.can_grant_function,
     policy.paused, policy.paused_groups, policy.grant_timeout_ms,
-    policy.round_wait_ms, policy.round_period_ms, policy.provisioning, policy.lease_reserve, policy.lease_extra,
+    policy.round_wait_ms, policy.round_period_ms, policy.eager, policy.provisioning, policy.lease_reserve, policy.lease_extra,
     (policy.lease_extra_ratio * 1000000)::bigint AS lease_extra_millionths, policy.permits_per_lease,
     policy.lease_ttl_ms, policy.limited_groups, policy.settle_lost_clients_after_ms,
     hashtextextended(policy.pattern, (extract(epoch FROM policy.set_at) * 1000000)::bigint) AS stamp

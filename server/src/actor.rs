@@ -11,7 +11,7 @@ use crate::parked::Parked;
 use crate::pending::Pending;
 use crate::refusal::Refusal;
 use crate::reply::Said;
-use crate::round::{self, TurnResult};
+use crate::round::{self, Pace, TurnResult};
 use crate::stirred::Stirred;
 use crate::store::{StoreError, Timing};
 use crate::waiting::Waiting;
@@ -58,6 +58,7 @@ struct Summary {
     timing: Option<Timing>,
     next_deadline: Option<Instant>,
     too_early: Option<Duration>,
+    not_eager: bool,
     stirred: Stirred,
 }
 
@@ -150,23 +151,34 @@ impl Actor {
             self.running = Some(self.shared.tasks.spawn(look));
             return;
         }
+        if let Some(request) = self.take_eager(now) {
+            self.opening = None;
+            return self.start(Work::Round, Pace::Eager, vec![request]);
+        }
         self.look_at(|parked| parked.take_due(now));
         let round = self.opening.filter(|opening| opening.at <= now);
         if let Some(opening) = round.filter(|_| self.syncs.is_empty() || self.last_work == Work::Sync) {
             self.opening = None;
             let requests = self.waiting.take(now);
             if !requests.is_empty() {
-                return self.start(Work::Round, opening.period, requests);
+                return self.start(Work::Round, Pace::Period(opening.period), requests);
             }
         }
         if !self.syncs.is_empty() {
             let syncs = std::mem::take(&mut self.syncs);
-            return self.start(Work::Sync, Duration::ZERO, syncs);
+            return self.start(Work::Sync, Pace::Period(Duration::ZERO), syncs);
         }
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.deadline = None;
-            self.start(Work::Timer, Duration::ZERO, Vec::new());
+            self.start(Work::Timer, Pace::Period(Duration::ZERO), Vec::new());
         }
+    }
+
+    /// The request that need not wait for the round that is planned: the policy is eager, and nobody else waits.
+    fn take_eager(&mut self, now: Instant) -> Option<Pending> {
+        let eager = self.timing.is_some_and(|(timing, _, _)| timing.eager);
+        let later = self.opening.is_some_and(|opening| opening.at > now);
+        if eager && later { self.waiting.take_alone() } else { None }
     }
 
     fn needs_opening(&self, now: Instant) -> bool {
@@ -197,9 +209,9 @@ impl Actor {
         }
     }
 
-    fn start(&mut self, work: Work, period: Duration, calls: Vec<Pending>) {
+    fn start(&mut self, work: Work, pace: Pace, calls: Vec<Pending>) {
         self.last_work = work;
-        let turn = execute(self.shared.clone(), self.key.clone(), work, period, calls);
+        let turn = execute(self.shared.clone(), self.key.clone(), work, pace, calls);
         self.running = Some(self.shared.tasks.spawn(turn));
     }
 
@@ -234,7 +246,9 @@ impl Actor {
         match work {
             Work::Round => {
                 self.waiting.put_back(returned);
-                self.round_was(&turn);
+                if !turn.not_eager {
+                    self.round_was(&turn);
+                }
             }
             Work::Sync => self.keep_parked(returned),
             Work::Timer => {}
@@ -344,11 +358,11 @@ async fn execute(
     shared: Arc<Shared>,
     key: SemaphoreKey,
     work: Work,
-    period: Duration,
+    pace: Pace,
     calls: Vec<Pending>,
 ) -> Finished {
     let heard: Vec<_> = calls.iter().map(|call| call.heard.clone()).collect();
-    let turn = match round::transact(&shared.store, &key, work, period, &heard).await {
+    let turn = match round::transact(&shared.store, &key, work, pace, &heard).await {
         Ok(turn) => turn,
         Err(error) => {
             tracing::warn!(%key, ?work, %error, "a transaction failed");
@@ -357,18 +371,22 @@ async fn execute(
         }
     };
     let mut returned = Vec::new();
-    let mut too_early = None;
+    let (mut too_early, mut not_eager) = (None, false);
     let round::Turn { result, now, anchor, timing, next_deadline, stirred, audit: _ } = turn;
     match result {
         TurnResult::Outcomes(outcomes) => {
             let said = outcomes.into_iter().map(|outcome| Said { outcome, now, anchor });
             returned.extend(calls.into_iter().zip(said).filter_map(|(call, said)| call.hear(said)));
         }
+        TurnResult::NotEager => {
+            not_eager = true;
+            returned = calls;
+        }
         TurnResult::TooEarly(remaining) => {
             too_early = Some(remaining);
             returned = calls;
         }
     }
-    let turn = Summary { anchor, timing, next_deadline, too_early, stirred };
+    let turn = Summary { anchor, timing, next_deadline, too_early, not_eager, stirred };
     Finished::Turned { work, turn: Some(turn), returned }
 }

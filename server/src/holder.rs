@@ -112,7 +112,7 @@ impl Holder {
             return Err(Refusal::ShuttingDown);
         }
         let (caller, answer) = Caller::new(&message, &self.shared.waiting)?;
-        let pending = Pending { heard: heard(message, clock::now()), caller, park, said: None };
+        let pending = Pending { heard: heard(message, clock::now()), caller, park, waits: false, said: None };
         self.shared.keys.send(&self.shared, &key, command(pending));
         answer.await.unwrap_or(Err(Refusal::Unavailable))
     }

@@ -33,7 +33,7 @@ mod waiting;
 pub use holder::Holder;
 pub use live::Unusable;
 pub use refusal::Refusal;
-pub use round::{Heard, Turn, TurnResult, transact};
+pub use round::{Heard, Pace, Turn, TurnResult, transact};
 pub use store::{Store, StoreError};
 
 use std::sync::LazyLock;

@@ -21,6 +21,8 @@ pub(crate) struct Pending {
     pub(crate) caller: Caller,
     /// Of a call that may be kept open.
     pub(crate) park: Option<Park>,
+    /// Whether it was tried at once, in vain, and waits like any other.
+    pub(crate) waits: bool,
     /// What it was told by the latest transaction, but not answered with yet: it is kept open.
     pub(crate) said: Option<Said>,
 }

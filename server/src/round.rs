@@ -77,11 +77,22 @@ pub struct Turn {
     pub(crate) stirred: Stirred,
 }
 
+/// When a round may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Not closer than this to the last one.
+    Period(Duration),
+    /// At once, whenever the last one was, if it leaves nobody's demand waiting.
+    Eager,
+}
+
 /// Whether a transaction answered its calls.
 #[derive(Debug)]
 pub enum TurnResult {
     /// One outcome for each call, in their order.
     Outcomes(Vec<Outcome>),
+    /// An eager round would have left somebody waiting; nothing was done.
+    NotEager,
     /// Another round was less than a period ago; nothing was done. Ask again after this.
     TooEarly(Duration),
 }
@@ -92,7 +103,7 @@ enum Attempted {
     Missing(Missing),
 }
 
-/// Runs one transaction for `calls`. `period`: how close a round may follow the last one.
+/// Runs one transaction for `calls`. `pace`: when a round may start; without effect on others.
 ///
 /// # Errors
 /// [`StoreError`] when it was given up; nothing is known to have been done.
@@ -100,7 +111,7 @@ pub async fn transact(
     store: &Store,
     key: &SemaphoreKey,
     work: Work,
-    period: Duration,
+    pace: Pace,
     calls: &[Heard],
 ) -> Result<Turn, StoreError> {
     let name = match work {
@@ -108,7 +119,7 @@ pub async fn transact(
         Work::Sync => "sync",
         Work::Timer => "timer",
     };
-    let mut body = Transaction { key, work, period, calls, prepared: Prepared::default() };
+    let mut body = Transaction { key, work, pace, calls, prepared: Prepared::default() };
     for _ in 0..PREPARE_MAX {
         match store.transaction(name, key, &body).await? {
             Attempted::Done(turn) => return Ok(turn),
@@ -121,7 +132,7 @@ pub async fn transact(
 struct Transaction<'a> {
     key: &'a SemaphoreKey,
     work: Work,
-    period: Duration,
+    pace: Pace,
     calls: &'a [Heard],
     prepared: Prepared,
 }
@@ -138,9 +149,12 @@ impl Body for Transaction<'_> {
             let known = work == Work::Sync && store::knows_clients(attempt, key, &calls).await?;
             return Ok(Step::RollBack(without_row(&taken, work, &calls, known)));
         };
-        if let Some(remaining) = too_early(&taken, &semaphore, work, self.period) {
+        if let Some(remaining) = too_early(&taken, &semaphore, work, self.pace) {
             let turn = turn(&taken, &semaphore, TurnResult::TooEarly(remaining), Stirred::nothing());
             return Ok(Step::RollBack(Attempted::Done(turn)));
+        }
+        if self.pace == Pace::Eager && store::is_anybody_blocked(attempt, key).await? {
+            return Ok(Step::RollBack(not_eager(&taken, &semaphore)));
         }
         semaphore.slot_cap = semaphore.slot_cap.max(prepared.slot_cap);
         taken.batch_cap = taken.batch_cap.max(prepared.batch_cap);
@@ -149,6 +163,9 @@ impl Body for Transaction<'_> {
             Loaded::Missing(missing) => return Ok(Step::RollBack(Attempted::Missing(missing))),
         };
         let mut plan = plan(work, &state, &calls)?;
+        if self.pace == Pace::Eager && plan.answers.iter().any(lacks_something) {
+            return Ok(Step::RollBack(not_eager(&taken, &state.semaphore)));
+        }
         let looks = work == Work::Sync && calls.iter().all(|call| call.applied);
         let only_looks = looks && plan.clients.is_empty();
         if !only_looks {
@@ -192,10 +209,19 @@ fn without_row(taken: &Taken, work: Work, calls: &[Call], known: bool) -> Attemp
 
 /// How long until a round may start, where that is in the future. A last round that the clock has not reached yet was
 /// before the clock was set back, and holds up nothing.
-fn too_early(taken: &Taken, semaphore: &Semaphore, work: Work, period: Duration) -> Option<Duration> {
+fn too_early(taken: &Taken, semaphore: &Semaphore, work: Work, pace: Pace) -> Option<Duration> {
+    let Pace::Period(period) = pace else { return None };
     let last = semaphore.last_round_at.filter(|_| work == Work::Round && taken.policy.is_some())?;
     let since = u64::try_from(taken.now - last).ok()?;
     period.checked_sub(Duration::from_micros(since)).filter(|remaining| !remaining.is_zero())
+}
+
+fn not_eager(taken: &Taken, semaphore: &Semaphore) -> Attempted {
+    Attempted::Done(turn(taken, semaphore, TurnResult::NotEager, Stirred::nothing()))
+}
+
+fn lacks_something(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Answered(answer) if !answer.blocked.is_empty())
 }
 
 fn turn(taken: &Taken, semaphore: &Semaphore, result: TurnResult, stirred: Stirred) -> Turn {

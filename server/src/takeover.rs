@@ -5,7 +5,7 @@ use crate::actor::Command;
 use crate::clock;
 use crate::hints::News;
 use crate::holder::Shared;
-use crate::round::{self, Heard, Turn, TurnResult};
+use crate::round::{self, Heard, Pace, Turn, TurnResult};
 use crate::store::StoreError;
 use pgsemaphore_allocation::{Block, ClientId, Incarnation, Kind, Outcome, Refused, SemaphoreKey, Work};
 use queue_wire::{FencedKey, TakenOver, TakenOverKey, Takeover, VERSION};
@@ -35,7 +35,8 @@ pub(crate) async fn on_all_keys(
     let held = shared.store.keys_of_client(&heard.client).await?;
     for key in held.into_iter().filter(|key| keys.contain(key.as_str())) {
         let calls = std::slice::from_ref(&heard);
-        let turn = round::transact(&shared.store, &key, Work::Sync, Duration::ZERO, calls).await?;
+        let turn =
+            round::transact(&shared.store, &key, Work::Sync, Pace::Period(Duration::ZERO), calls).await?;
         shared.keys.tell(&key, Command::News(News::Changed));
         if let Some(news) = turn.stirred.news {
             shared.outbox.put(&key, news);

@@ -59,6 +59,16 @@ impl Waiting {
         requests.filter(|request| !request.caller.has_hung_up()).collect()
     }
 
+    /// The request that waits alone, if it does and was not tried yet: it may be served at once.
+    pub(crate) fn take_alone(&mut self) -> Option<Pending> {
+        let alone = self.parked.is_empty() && self.new.len() == 1;
+        let mut request =
+            self.new.pop_if(|request| alone && !request.waits && !request.heard.demand.is_empty())?;
+        request.waits = true;
+        self.first_arrival = None;
+        Some(request)
+    }
+
     /// Puts requests back that a round could not take yet or brought nothing; those that came meanwhile are newer.
     pub(crate) fn put_back(&mut self, requests: Vec<Pending>) {
         let newer = std::mem::take(&mut self.new);

@@ -1,7 +1,7 @@
 //! PostgreSQL and the store in memory give the same answers in the same random worlds: what the simulation shows of the
 //! one holds for the other.
 
-use pgsemaphore::{Heard, Store, TurnResult, transact};
+use pgsemaphore::{Heard, Pace, Store, TurnResult, transact};
 use pgsemaphore_allocation::{
     BlockId, ClientId, Demand, Extra, GrantReport, Group, Incarnation, LeaseReport, Outcome, Policy,
     Provisioning, SemaphoreKey, Verdict, Work, round, sync, timer,
@@ -116,8 +116,9 @@ impl<'a> World<'a> {
         let work = [Work::Round, Work::Round, Work::Sync, Work::Timer][self.random.random_range(0..4)];
         let calls = if work == Work::Timer { 0 } else { self.random.random_range(1..4) };
         let heard: Vec<Heard> = (0..calls).map(|_| self.call(work)).collect();
-        let turn =
-            transact(self.store, &self.key, work, Duration::ZERO, &heard).await.expect("a transaction");
+        let turn = transact(self.store, &self.key, work, Pace::Period(Duration::ZERO), &heard)
+            .await
+            .expect("a transaction");
         let TurnResult::Outcomes(real) = turn.result else { panic!("a period of 0 is never too early") };
 
         let calls: Vec<_> = heard.iter().map(|heard| heard.call(turn.anchor)).collect();

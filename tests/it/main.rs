@@ -8,6 +8,7 @@ mod crashes;
 mod demo;
 mod differential;
 mod durability;
+mod eager;
 mod embedded;
 mod explain;
 mod grants;

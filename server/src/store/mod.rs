@@ -28,7 +28,7 @@ use connections::Connections;
 pub use declared::{Applied, ApplyError, Outcome};
 pub use error::StoreError;
 pub use explain::{Held, Situation};
-pub(crate) use load::{Loaded, Missing, Taken, knows_clients, load, take};
+pub(crate) use load::{Loaded, Missing, Taken, is_anybody_blocked, knows_clients, load, take};
 pub use policies::{Policy, PolicyError, PolicyPage};
 pub(crate) use prepare::Prepared;
 pub use schema::UninstallError;
@@ -48,6 +48,8 @@ pub(crate) struct Timing {
     pub(crate) wait: Duration,
     /// Rounds start no closer than this.
     pub(crate) period: Duration,
+    /// Whether demand that leaves nobody waiting is served at once.
+    pub(crate) eager: bool,
 }
 
 /// A pool of connections to the database that holds the semaphores.
@@ -107,8 +109,8 @@ impl Store {
     /// When rounds of `key` may start; `None` where no policy covers it.
     pub(crate) async fn timing(&self, key: &SemaphoreKey) -> Result<Option<Timing>, StoreError> {
         let query = sqlx::query_as(include_str!("../../queries/read_timing.sql")).bind(key.as_str());
-        let row: Option<(i32, i32)> = query.fetch_optional(self.pool()).await?;
-        Ok(row.map(|(wait, period)| Timing { wait: millis(wait), period: millis(period) }))
+        let row: Option<(i32, i32, bool)> = query.fetch_optional(self.pool()).await?;
+        Ok(row.map(|(wait, period, eager)| Timing { wait: millis(wait), period: millis(period), eager }))
     }
 
     /// Connections for statements that need no transaction.

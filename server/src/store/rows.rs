@@ -68,6 +68,7 @@ pub(super) struct KeyRow {
     grant_timeout_ms: Option<i32>,
     pub(super) round_wait_ms: Option<i32>,
     pub(super) round_period_ms: Option<i32>,
+    pub(super) eager: Option<bool>,
     provisioning: Option<String>,
     lease_reserve: Option<i32>,
     lease_extra: Option<i32>,

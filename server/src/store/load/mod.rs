@@ -60,13 +60,14 @@ pub(crate) async fn take(attempt: &mut Attempt, key: &SemaphoreKey) -> Result<Ta
         return Err(StoreError::NotDurable);
     }
     attempt.version = row.version;
-    let timing = |wait: Option<i32>, period: Option<i32>| {
-        Some(Timing { wait: millis(wait?), period: millis(period?) })
+    let timing = |row: &KeyRow| {
+        let (wait, period) = (millis(row.round_wait_ms?), millis(row.round_period_ms?));
+        Some(Timing { wait, period, eager: row.eager? })
     };
     Ok(Taken {
         now: db_time(row.now),
         anchor,
-        policy: row.policy()?.zip(timing(row.round_wait_ms, row.round_period_ms)),
+        policy: row.policy()?.zip(timing(&row)),
         batch_cap: row.batch_cap.unwrap_or(0),
         semaphore: row.version.map(|_| row.semaphore()),
         pattern: row.pattern,
@@ -87,6 +88,15 @@ pub(crate) async fn knows_clients(
     let ids: Vec<&str> = calls.iter().map(|call| call.client.as_str()).collect();
     let query = sqlx::query(include_str!("../../../queries/read_clients.sql")).bind(key.as_str());
     Ok(query.bind(ids).fetch_optional(&mut *attempt.tx).await?.is_some())
+}
+
+/// Whether demand of anybody is blocked on the key.
+pub(crate) async fn is_anybody_blocked(
+    attempt: &mut Attempt,
+    key: &SemaphoreKey,
+) -> Result<bool, StoreError> {
+    let query = sqlx::query_scalar(include_str!("../../../queries/read_anybody_blocked.sql"));
+    Ok(query.bind(key.as_str()).fetch_one(&mut *attempt.tx).await?)
 }
 
 /// Reads what `calls` need of a key whose row is `semaphore`.
