@@ -8,7 +8,7 @@ CREATE INDEX policies_stem ON pgsemaphore_data.policies ((left(pattern, -1))) WH
 COMMENT ON INDEX pgsemaphore_data.policies_stem IS 'Prefixes in their bytewise order, for policy_for.';
 
 CREATE FUNCTION pgsemaphore_data.policy_for(key text, OUT pattern text)
-LANGUAGE plpgsql STABLE PARALLEL SAFE STRICT
+LANGUAGE plpgsql STABLE PARALLEL SAFE STRICT SECURITY DEFINER
 SET search_path = pg_catalog
 AS $$
 DECLARE
@@ -85,6 +85,7 @@ CROSS JOIN LATERAL (
 ) AS l
 CROSS JOIN LATERAL pgsemaphore_data.policy_extra(p.provisioning, l.permit_limit, p.lease_extra, p.lease_extra_ratio) AS e;
 COMMENT ON VIEW pgsemaphore.usage IS 'One row a semaphore that somebody asked for: its limit and what counts against it.';
+COMMENT ON COLUMN pgsemaphore.usage.key IS 'The semaphore.';
 COMMENT ON COLUMN pgsemaphore.usage.pattern IS 'Pattern of the policy that governs the key, NULL without one.';
 COMMENT ON COLUMN pgsemaphore.usage.permit_limit IS 'The limit; of a limit_function the last one resolved. NULL before that and without policy.';
 COMMENT ON COLUMN pgsemaphore.usage.extra IS 'Permits that leases may use beyond the limit (provisioning over).';
@@ -93,6 +94,7 @@ COMMENT ON COLUMN pgsemaphore.usage.leases IS 'Permits of open leases that still
 COMMENT ON COLUMN pgsemaphore.usage.available IS 'What is left of the limit; negative when usage is above it.';
 COMMENT ON COLUMN pgsemaphore.usage.contended IS 'Some client''s demand lacks permits of the shared limit.';
 COMMENT ON COLUMN pgsemaphore.usage.round IS 'Number of the latest round, 0 before the first.';
+COMMENT ON COLUMN pgsemaphore.usage.last_round_at IS 'When that was; NULL before the first.';
 
 CREATE VIEW pgsemaphore.blocked AS
 SELECT
@@ -106,6 +108,9 @@ FROM pgsemaphore_data.clients AS c
 CROSS JOIN LATERAL jsonb_to_recordset(c.blocked) AS b("group" text, count bigint, reason text, since bigint)
 WHERE c.blocked_at > now() - interval '75 seconds';
 COMMENT ON VIEW pgsemaphore.blocked IS 'Demand that stays queued, one row a client and group, and why. A row that no round renews is gone after 75 s.';
+COMMENT ON COLUMN pgsemaphore.blocked.key IS 'The semaphore.';
+COMMENT ON COLUMN pgsemaphore.blocked.client_id IS 'Whose demand.';
+COMMENT ON COLUMN pgsemaphore.blocked.grp IS 'In which group; the empty one is a group too.';
 COMMENT ON COLUMN pgsemaphore.blocked.count IS 'Items that lack a permit.';
 COMMENT ON COLUMN pgsemaphore.blocked.reason IS 'paused, not_permitted, limit_resolution_error, group_limit or limit.';
 COMMENT ON COLUMN pgsemaphore.blocked.since IS 'Since when the client''s demand in this group lacks permits.';
@@ -125,6 +130,10 @@ JOIN (
 ) AS g ON g.key = s.key
 LEFT JOIN pgsemaphore_data.group_limits AS l ON l.pattern = f.pattern AND l.grp = g.grp;
 COMMENT ON VIEW pgsemaphore.group_usage IS 'What each group of a semaphore uses of it.';
+COMMENT ON COLUMN pgsemaphore.group_usage.key IS 'The semaphore.';
+COMMENT ON COLUMN pgsemaphore.group_usage.grp IS 'The group; the empty one is a group too.';
+COMMENT ON COLUMN pgsemaphore.group_usage.grants IS 'Permits of its open grants that are not released, unclaimed ones included.';
+COMMENT ON COLUMN pgsemaphore.group_usage.leases IS 'Permits of its open leases that still count.';
 COMMENT ON COLUMN pgsemaphore.group_usage.permit_limit IS 'The group''s own ceiling in the policy, NULL without one.';
 COMMENT ON COLUMN pgsemaphore.group_usage.contended IS 'Some client''s demand lacks permits of the group''s ceiling.';
 
@@ -152,6 +161,10 @@ FROM (
 ) AS u
 GROUP BY u.key, u.client_id;
 COMMENT ON VIEW pgsemaphore.client_usage IS 'What each client holds of each semaphore.';
+COMMENT ON COLUMN pgsemaphore.client_usage.key IS 'The semaphore.';
+COMMENT ON COLUMN pgsemaphore.client_usage.client_id IS 'The client.';
+COMMENT ON COLUMN pgsemaphore.client_usage.grants IS 'Permits of its open grants that are not released, unclaimed ones included.';
+COMMENT ON COLUMN pgsemaphore.client_usage.leases IS 'Permits of its open leases that still count.';
 COMMENT ON COLUMN pgsemaphore.client_usage.generation IS 'Highest generation of the client heard on this key.';
 COMMENT ON COLUMN pgsemaphore.client_usage.last_seen IS 'Its last message, up to 20 s late.';
 COMMENT ON COLUMN pgsemaphore.client_usage.unheard IS 'It holds permits and was not heard for over 10 minutes.';
@@ -171,6 +184,12 @@ SELECT
 FROM pgsemaphore_data.slots AS s
 WHERE s.kind = 'grant';
 COMMENT ON VIEW pgsemaphore.grants IS 'Open grants: blocks of permits that still count.';
+COMMENT ON COLUMN pgsemaphore.grants.key IS 'The semaphore.';
+COMMENT ON COLUMN pgsemaphore.grants.id IS 'Name of the block in messages.';
+COMMENT ON COLUMN pgsemaphore.grants.client_id IS 'Who holds it.';
+COMMENT ON COLUMN pgsemaphore.grants.grp IS 'For which group.';
+COMMENT ON COLUMN pgsemaphore.grants.status IS 'active, or expired: what was not claimed came back.';
+COMMENT ON COLUMN pgsemaphore.grants.created_at IS 'When the round gave it.';
 COMMENT ON COLUMN pgsemaphore.grants.permits IS 'Permits of the block; of an expired one those that were claimed.';
 COMMENT ON COLUMN pgsemaphore.grants.claimed IS 'Permits used for an item so far.';
 COMMENT ON COLUMN pgsemaphore.grants.released IS 'Of the claimed ones, how many came back.';
@@ -194,6 +213,13 @@ SELECT
 FROM pgsemaphore_data.slots AS s
 WHERE s.kind = 'lease';
 COMMENT ON VIEW pgsemaphore.leases IS 'Open leases: blocks of permits that clients draw without a round trip.';
+COMMENT ON COLUMN pgsemaphore.leases.key IS 'The semaphore.';
+COMMENT ON COLUMN pgsemaphore.leases.id IS 'Name of the block in messages.';
+COMMENT ON COLUMN pgsemaphore.leases.client_id IS 'Who holds it.';
+COMMENT ON COLUMN pgsemaphore.leases.grp IS 'For which group.';
+COMMENT ON COLUMN pgsemaphore.leases.permits IS 'Permits of the block.';
+COMMENT ON COLUMN pgsemaphore.leases.last_report IS 'When its client last reported it, or its making.';
+COMMENT ON COLUMN pgsemaphore.leases.created_at IS 'When the round lent it.';
 COMMENT ON COLUMN pgsemaphore.leases.drawn IS 'Permits used for an item so far, as last reported.';
 COMMENT ON COLUMN pgsemaphore.leases.released IS 'Of the drawn ones, how many came back.';
 COMMENT ON COLUMN pgsemaphore.leases.footprint IS 'What counts against the budget: permits minus released, or drawn minus released once it is stopped.';
@@ -221,12 +247,19 @@ CREATE VIEW pgsemaphore.holders AS
 SELECT h.holder, h.url, h.started_at, h.last_heartbeat, pgsemaphore_data.is_alive(h.last_heartbeat) AS live
 FROM pgsemaphore_data.holders AS h;
 COMMENT ON VIEW pgsemaphore.holders IS 'Holders that run, or ended without saying so.';
+COMMENT ON COLUMN pgsemaphore.holders.holder IS 'Its name, random for each start.';
+COMMENT ON COLUMN pgsemaphore.holders.url IS 'Where other holders reach it.';
+COMMENT ON COLUMN pgsemaphore.holders.started_at IS 'Since when it runs.';
+COMMENT ON COLUMN pgsemaphore.holders.last_heartbeat IS 'When it last said that it runs; once a second is due.';
 COMMENT ON COLUMN pgsemaphore.holders.live IS 'It missed fewer than three heartbeats.';
 
 CREATE VIEW pgsemaphore.audit AS
 SELECT a.at, a.key, a.client_id, a.action, a.actor, a.generation, a.grants, a.leases, a.detail
 FROM pgsemaphore_data.audit AS a;
 COMMENT ON VIEW pgsemaphore.audit IS 'Permits that came back, or changed hands, by a declaration and not by their owner''s reports; and changes of policies.';
+COMMENT ON COLUMN pgsemaphore.audit.at IS 'When that was.';
+COMMENT ON COLUMN pgsemaphore.audit.client_id IS 'Whose permits; NULL for a change of a policy.';
+COMMENT ON COLUMN pgsemaphore.audit.detail IS 'The reason that was given; of a change of a policy the whole policy, or deleted.';
 COMMENT ON COLUMN pgsemaphore.audit.key IS 'The semaphore; of a change of a policy its pattern.';
 COMMENT ON COLUMN pgsemaphore.audit.action IS 'settle (an operator), settle_silent (the policy), takeover (a successor), unknown_to_client (it says that it does not hold them), policy.';
 COMMENT ON COLUMN pgsemaphore.audit.actor IS 'Who said so.';
@@ -278,11 +311,15 @@ COMMENT ON COLUMN pgsemaphore.policies.permits_per_lease IS 'Largest lease.';
 COMMENT ON COLUMN pgsemaphore.policies.lease_ttl_ms IS 'A lease that nobody reports for this long is retired.';
 COMMENT ON COLUMN pgsemaphore.policies.limited_groups IS 'excluded or within_group_limit: may groups with a ceiling hold leases.';
 COMMENT ON COLUMN pgsemaphore.policies.settle_lost_clients_after_ms IS 'A client that is silent for this long is declared dead; NULL: never.';
-COMMENT ON COLUMN pgsemaphore.policies.set_by IS 'Who changed the policy last.';
+COMMENT ON COLUMN pgsemaphore.policies.set_by IS 'Who changed the policy last: a database user, http, cli:USER, or apply:USER for pgsemaphore policy apply.';
+COMMENT ON COLUMN pgsemaphore.policies.set_at IS 'When that was.';
 
 CREATE VIEW pgsemaphore.group_limits AS
 SELECT g.pattern, g.grp, g.permit_limit FROM pgsemaphore_data.group_limits AS g;
 COMMENT ON VIEW pgsemaphore.group_limits IS 'Ceilings of groups under the shared limit; change them with pgsemaphore.set_group_limit.';
+COMMENT ON COLUMN pgsemaphore.group_limits.pattern IS 'Pattern of the policy.';
+COMMENT ON COLUMN pgsemaphore.group_limits.grp IS 'The group; the empty one is a group too.';
+COMMENT ON COLUMN pgsemaphore.group_limits.permit_limit IS 'Permits in use at once in the group; 0 stops its admission.';
 
 REVOKE ALL ON ALL TABLES IN SCHEMA pgsemaphore FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA pgsemaphore FROM PUBLIC;

@@ -1,5 +1,6 @@
 -- What people call. configure is the one validator of policies: HTTP, the command line and psql all go through it. A
 -- fault raises SQLSTATE 22023 with the field's name (a / joins the parts of a path) as the error's COLUMN.
+-- Those in schema pgsemaphore run with their owner's rights: who may execute them needs none on the tables.
 
 CREATE FUNCTION pgsemaphore_data.refuse(field text, why text)
 RETURNS void
@@ -261,6 +262,9 @@ BEGIN
             PERFORM pgsemaphore_data.refuse(field, 'must be the name of a function, 1 to 256 bytes');
         END IF;
     END LOOP;
+    PERFORM pgsemaphore_data.check_function('limit_function', policy ->> 'limit_function', 'text', 'integer');
+    PERFORM pgsemaphore_data.check_function('group_limit_function', policy ->> 'group_limit_function', 'text, text', 'integer');
+    PERFORM pgsemaphore_data.check_function('can_grant_function', policy ->> 'can_grant_function', 'text, text, text', 'boolean');
     PERFORM pgsemaphore_data.check_limits(policy);
     FOREACH field IN ARRAY ARRAY['paused', 'eager'] LOOP
         IF jsonb_typeof(policy -> field) <> 'boolean' THEN
@@ -340,7 +344,7 @@ $$;
 COMMENT ON FUNCTION pgsemaphore_data.write_policy IS 'Stores a policy that was checked, and tells the holders at commit.';
 
 CREATE FUNCTION pgsemaphore.configure(pattern text, changes jsonb, actor text DEFAULT session_user, OUT policy jsonb)
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog
 AS $$
 DECLARE
@@ -360,7 +364,7 @@ COMMENT ON FUNCTION pgsemaphore.configure IS 'Creates a policy or changes the fi
 CREATE FUNCTION pgsemaphore.set_limit(
     pattern text, new_limit bigint, actor text DEFAULT session_user, OUT permit_limit integer
 )
-LANGUAGE sql
+LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog
 AS $$
     SELECT (c.policy ->> 'limit')::integer
@@ -371,7 +375,7 @@ COMMENT ON FUNCTION pgsemaphore.set_limit IS 'Sets the limit of a policy, which 
 CREATE FUNCTION pgsemaphore.set_group_limit(
     pattern text, grp text, new_limit bigint, actor text DEFAULT session_user, OUT permit_limit integer
 )
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog
 AS $$
 DECLARE
@@ -399,7 +403,7 @@ $$;
 COMMENT ON FUNCTION pgsemaphore.set_group_limit IS 'Sets the ceiling of a group in a policy that exists; NULL removes it.';
 
 CREATE FUNCTION pgsemaphore.delete_policy(pattern text, actor text DEFAULT session_user, OUT deleted boolean)
-LANGUAGE plpgsql
+LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog
 AS $$
 BEGIN
@@ -413,6 +417,43 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgsemaphore.delete_policy IS 'Deletes a policy and its group limits; says whether there was one. Blocks that exist go on.';
+
+CREATE FUNCTION pgsemaphore_data.apply_policy(
+    pattern text, policy jsonb, force boolean, actor text, OUT outcome text, OUT set_by text, OUT set_at text
+)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    current jsonb;
+    wanted jsonb;
+BEGIN
+    PERFORM pgsemaphore_data.check_pattern(pattern);
+    PERFORM pg_advisory_xact_lock(hashtextextended('pgsemaphore policy ' || pattern, 0));
+    current := pgsemaphore_data.policy_document(pattern);
+    IF jsonb_typeof(policy) = 'object' THEN
+        policy := (pgsemaphore_data.policy_defaults() - 'group_limits') || policy;
+    END IF;
+    wanted := pgsemaphore_data.merge_policy(current, policy);
+    PERFORM pgsemaphore_data.check_policy(wanted);
+    wanted := jsonb_set(wanted, '{paused_groups}', (
+        SELECT coalesce(jsonb_agg(DISTINCT g COLLATE "C" ORDER BY g COLLATE "C"), '[]')
+        FROM jsonb_array_elements_text(wanted -> 'paused_groups') AS g
+    ));
+    set_by := current ->> 'set_by';
+    set_at := current ->> 'set_at';
+    outcome := CASE
+        WHEN current IS NULL THEN 'created'
+        WHEN current - ARRAY['pattern', 'set_by', 'set_at'] = wanted THEN 'unchanged'
+        WHEN NOT force AND NOT starts_with(set_by, 'apply:') THEN 'left_alone'
+        ELSE 'changed'
+    END;
+    IF outcome IN ('created', 'changed') THEN
+        PERFORM pgsemaphore_data.write_policy(pattern, wanted, actor);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.apply_policy IS 'Makes the policy of a pattern what a file says: fields left out take their defaults, group limits left out are kept. One that differs and was last changed by another actor than apply:... is left alone, unless by force. Returns created, changed, unchanged or left_alone, and who changed it before.';
 
 CREATE FUNCTION pgsemaphore_data.settle(
     of_key text, of_client text, reason text, actor text, OUT generation bigint, OUT grants bigint, OUT leases bigint
@@ -540,7 +581,7 @@ CREATE FUNCTION pgsemaphore.settle_client(
     key text, client_id text, reason text DEFAULT NULL, actor text DEFAULT session_user
 )
 RETURNS TABLE (key text, client_id text, generation bigint, grants bigint, leases bigint)
-LANGUAGE sql
+LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog
 AS $$
     SELECT settle_client.key, settle_client.client_id, s.generation, s.grants, s.leases
@@ -552,7 +593,7 @@ COMMENT ON FUNCTION pgsemaphore.settle_client IS 'Declares a client dead on a ke
 
 CREATE FUNCTION pgsemaphore.verify(key text)
 RETURNS TABLE (key text, grp text, counter text, stored bigint, actual bigint)
-LANGUAGE sql STABLE
+LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog
 AS $$
     WITH entry AS (

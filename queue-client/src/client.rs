@@ -3,6 +3,7 @@
 //! Authoritative for who this process is. Not authoritative for permits, which each semaphore keeps for itself.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,6 +12,7 @@ use queue_wire::{CLIENT_ID_MAX_BYTES, SAFE_INTEGER_MAX};
 use tokio::time::Instant;
 
 use crate::admission::{Semaphore, Shared};
+use crate::credentials::Credentials;
 use crate::detached::DetachedPermit;
 use crate::error::{AcquireError, BuildError, DrainError, ResumeError};
 use crate::generation::Generation;
@@ -167,7 +169,7 @@ impl Inner {
 #[must_use = "a builder does nothing until build() is called"]
 pub struct Builder {
     urls: Vec<String>,
-    token: Option<String>,
+    credentials: Credentials,
     client_id: Option<String>,
     generation: Option<u64>,
     running: Option<Vec<DetachedPermit>>,
@@ -184,7 +186,28 @@ impl Builder {
 
     /// Sent as `Authorization: Bearer` with each call. Default: none.
     pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(token.into());
+        self.credentials = self.credentials.token(token);
+        self
+    }
+
+    /// The first token in this file is sent. It is read again when a holder does not accept it any more, so that tokens
+    /// can be replaced while the client runs.
+    pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.credentials = self.credentials.token_file(path);
+        self
+    }
+
+    /// Trusts holders at `https` URLs that have a certificate of one of these authorities, in PEM. Default: those that
+    /// the system trusts.
+    pub fn authorities(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.credentials = self.credentials.authorities(pem);
+        self
+    }
+
+    /// Shows this certificate to holders that ask for one, in PEM with those between it and its authority's; and its
+    /// private key, in PEM. Default: none.
+    pub fn certificate(mut self, pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Self {
+        self.credentials = self.credentials.certificate(pem, key_pem);
         self
     }
 
@@ -223,7 +246,7 @@ impl Builder {
         self
     }
 
-    /// Uses another transport than HTTP; URLs and token have no effect then.
+    /// Uses another transport than HTTP; URLs, token and certificates have no effect then.
     pub fn transport(mut self, transport: impl Transport) -> Self {
         self.transport = Some(Arc::new(transport));
         self
@@ -243,7 +266,7 @@ impl Builder {
         }
         let transport = match self.transport {
             Some(transport) => transport,
-            None => Arc::new(HttpTransport::new(&self.urls, self.token.as_deref())?),
+            None => Arc::new(HttpTransport::new(&self.urls, &self.credentials)?),
         };
         let client = QueueClient(Arc::new(Inner {
             identity: Identity { client_id, process: random() },

@@ -1,5 +1,7 @@
 //! What can go wrong, for the application. Outages are not here: the client waits through them.
 
+use std::path::PathBuf;
+
 use queue_wire::Problem;
 
 /// Why [`acquire`](crate::Semaphore::acquire) gave no permit. Each says what to do; none passes by itself.
@@ -119,7 +121,21 @@ pub enum BuildError {
     /// The token has characters that no HTTP header may have.
     #[error("the token can't be sent in an HTTP header")]
     InvalidToken,
-    /// The system's root certificates could not be loaded.
+    /// The file with the token can't be used.
+    #[error("the token file {}: {why}", .path.display())]
+    TokenFile {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// What should be a certificate or a key is none.
+    #[error("the {what} must be in PEM")]
+    InvalidCertificate {
+        /// What it should be.
+        what: &'static str,
+    },
+    /// The system's root certificates could not be loaded, or those that were given can't be used.
     #[error("TLS can't be set up")]
     Tls(#[source] rustls::Error),
     /// The HTTP client could not be made.

@@ -5,21 +5,23 @@
 //! holder surely did nothing with it (no connection, or 503); after a timeout the next call starts with another holder.
 
 use std::error::Error;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use queue_wire::{Code, Message, Problem, TakenOver, Takeover};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::credentials::{Bearer, Credentials};
 use crate::error::BuildError;
 use crate::transport::{CallError, Calling, Endpoint, Transport};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// A connection that idles is closed by us before the holder does it, which waits 25 s: no call meets its end.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 const SYNC_TIMEOUT: Duration = Duration::from_secs(10);
 /// A round waits up to 60 s, and a busy holder somewhat longer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
@@ -32,46 +34,41 @@ const KEEPALIVE_RETRIES: u32 = 3;
 /// All that RFC 3986 doesn't call unreserved, `/` included: a key is one path segment.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Talks to holders over HTTP/1.1 or HTTP/2, with TLS for `https` URLs by the system's root certificates.
+/// Talks to holders over HTTP/1.1 or HTTP/2, with TLS for `https` URLs.
 #[derive(Debug)]
 pub struct HttpTransport {
     http: reqwest::Client,
     /// Without a slash at the end.
     holders: Vec<String>,
     first: AtomicUsize,
+    bearer: Bearer,
 }
 
 impl HttpTransport {
     /// A transport to the holders at `urls`, each `http://HOST:PORT` or `https://HOST`, with or without a path before
-    /// the protocol's own; `token` goes into each call's `Authorization: Bearer` header.
+    /// the protocol's own.
     ///
     /// # Errors
     ///
-    /// A URL or the token is malformed, there is no URL, or an `https` URL is given and the system has no usable root
-    /// certificates.
-    pub fn new<U: AsRef<str>>(urls: &[U], token: Option<&str>) -> Result<Self, BuildError> {
+    /// A URL or a credential is malformed, there is no URL, or an `https` URL is given without authorities and the
+    /// system has no usable root certificates.
+    pub fn new<U: AsRef<str>>(urls: &[U], credentials: &Credentials) -> Result<Self, BuildError> {
         let holders = urls.iter().map(|url| holder(url.as_ref())).collect::<Result<Vec<_>, _>>()?;
         if holders.is_empty() {
             return Err(BuildError::NoHolder);
         }
-        let mut headers = HeaderMap::new();
-        if let Some(token) = token {
-            let bearer = HeaderValue::try_from(format!("Bearer {token}"));
-            let mut bearer = bearer.map_err(|_| BuildError::InvalidToken)?;
-            bearer.set_sensitive(true);
-            headers.insert(AUTHORIZATION, bearer);
-        }
+        let encrypted = holders.iter().any(|url| url.starts_with("https:"));
         let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls(holders.iter().any(|url| url.starts_with("https:")))?)
-            .default_headers(headers)
+            .tls_backend_preconfigured(credentials.tls(encrypted)?)
             .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .tcp_keepalive(KEEPALIVE)
             .tcp_keepalive_interval(KEEPALIVE_INTERVAL)
             .tcp_keepalive_retries(KEEPALIVE_RETRIES)
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(BuildError::Http)?;
-        Ok(Self { http, holders, first: AtomicUsize::new(0) })
+        Ok(Self { http, holders, first: AtomicUsize::new(0), bearer: credentials.bearer()? })
     }
 
     /// `path` is what follows the holder's URL.
@@ -83,11 +80,27 @@ impl HttpTransport {
         body: &B,
     ) -> Result<A, CallError> {
         let post = self.http.post(format!("{holder}{path}")).timeout(timeout).json(body);
-        let response = post.send().await.map_err(unreachable)?;
+        let response = self.show_token_and_send(post).await.map_err(unreachable)?;
         if response.status() != StatusCode::OK {
             return Err(refusal(response).await);
         }
         response.json().await.map_err(unreachable)
+    }
+
+    /// A token that is not accepted may have been replaced: then it is sent once more, with the new one.
+    async fn show_token_and_send(&self, request: reqwest::RequestBuilder) -> reqwest::Result<Response> {
+        let shown = self.bearer.header();
+        let again = request.try_clone();
+        let response = with(request, shown.as_ref()).send().await?;
+        match again {
+            Some(again)
+                if response.status() == StatusCode::UNAUTHORIZED
+                    && self.bearer.renewed(shown.as_ref()).await =>
+            {
+                with(again, self.bearer.header().as_ref()).send().await
+            }
+            _ => Ok(response),
+        }
     }
 
     async fn send_to_any<B: Serialize, A: DeserializeOwned>(
@@ -136,11 +149,16 @@ impl Transport for HttpTransport {
 }
 
 fn holder(url: &str) -> Result<String, BuildError> {
-    let invalid = |why: &str| BuildError::InvalidUrl { url: url.to_owned(), why: why.to_owned() };
+    // What is before an @ is a user and a password, which errors don't tell.
+    let shown = url.rsplit_once('@').map_or(url.to_owned(), |(_, rest)| format!("...@{rest}"));
+    let invalid = |why: &str| BuildError::InvalidUrl { url: shown.clone(), why: why.to_owned() };
     let parsed = Url::parse(url).map_err(|error| invalid(&error.to_string()))?;
     match parsed.scheme() {
         "http" | "https" => {}
         _ => return Err(invalid("its scheme must be http or https")),
+    }
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        return Err(invalid("it must have no user and no password: give a token"));
     }
     if parsed.query().is_some() || parsed.fragment().is_some() {
         return Err(invalid("it must have neither query nor fragment"));
@@ -148,21 +166,14 @@ fn holder(url: &str) -> Result<String, BuildError> {
     Ok(parsed.as_str().trim_end_matches('/').to_owned())
 }
 
-/// TLS with a provider of its own: the process's default one is left to the application.
-fn tls(used: bool) -> Result<rustls::ClientConfig, BuildError> {
-    use rustls_platform_verifier::BuilderVerifierExt;
-
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(BuildError::Tls)?;
-    let mut config = if used {
-        config.with_platform_verifier().map_err(BuildError::Tls)?.with_no_client_auth()
-    } else {
-        config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
-    };
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+fn with(
+    request: reqwest::RequestBuilder,
+    bearer: Option<&reqwest::header::HeaderValue>,
+) -> reqwest::RequestBuilder {
+    match bearer {
+        Some(bearer) => request.header(AUTHORIZATION, bearer),
+        None => request,
+    }
 }
 
 fn unreachable(error: reqwest::Error) -> CallError {

@@ -84,6 +84,7 @@
 
 mod admission;
 mod client;
+mod credentials;
 mod detached;
 mod driver;
 mod error;
@@ -96,6 +97,7 @@ mod transport;
 
 pub use admission::{Group, Semaphore};
 pub use client::{Builder, QueueClient};
+pub use credentials::Credentials;
 pub use detached::DetachedPermit;
 pub use error::{AcquireError, BuildError, DrainError, ResumeError, TakeOverError};
 pub use http::HttpTransport;

@@ -1,4 +1,5 @@
--- Keys in use whose row does not know yet after what silence clients are settled. A scan: only where policies changed.
+-- Keys in use whose row does not know yet after what silence clients are settled.
+-- A plain scan, outside rounds, only where policies changed.
 SELECT s.key
 FROM pgsemaphore_data.semaphores AS s
 CROSS JOIN LATERAL pgsemaphore_data.policy_for(s.key) AS f

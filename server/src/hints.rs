@@ -9,6 +9,8 @@
 //!
 //! `HOLDER` is the name of the holder that tells, which doesn't need its own hints; `-` for none. `KEY` is the rest, as it
 //! is. A hint is sent after COMMIT, or in its transaction. Payloads that are none of these are ignored.
+//!
+//! Behind a pooler nobody can listen. What is told is assumed then, every 5 s.
 
 use crate::actor::Command;
 use crate::holder::Shared;
@@ -24,6 +26,8 @@ const CHANNEL: &str = "pgsemaphore";
 const POLICIES: &str = "policies";
 /// Pause between attempts to listen.
 const RETRY: Duration = Duration::from_secs(1);
+/// How often policies are taken to have changed where nobody can tell.
+const ASSUME_EVERY: Duration = Duration::from_secs(5);
 
 /// What holders tell each other of a key; the latter includes the former.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,6 +82,9 @@ impl Epoch {
 
 /// Listens until the holder stops, on a connection of its own.
 pub(crate) async fn listen(shared: Arc<Shared>) {
+    if shared.store.is_deaf() {
+        return assume(&shared).await;
+    }
     loop {
         tokio::select! {
             Err(error) = listen_once(&shared) => tracing::debug!(%error, "not listening for hints"),
@@ -86,6 +93,18 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
         shared.policies.advance();
         tokio::select! {
             () = tokio::time::sleep(RETRY) => {}
+            () = shared.stop.cancelled() => return,
+        }
+    }
+}
+
+async fn assume(shared: &Shared) {
+    tracing::warn!(
+        "behind a pooler nothing is heard from psql and other holders: changes are looked for every 5 s"
+    );
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(ASSUME_EVERY) => shared.policies.advance(),
             () = shared.stop.cancelled() => return,
         }
     }

@@ -1,10 +1,11 @@
 //! A holder: answers requests and syncs of any key, and acts on deadlines without being asked.
 
+use crate::access::Keys;
 use crate::actor::Command;
 use crate::clock;
 use crate::hints::{self, Epoch};
 use crate::housekeeping;
-use crate::keys::Keys;
+use crate::keys;
 use crate::outbox::{self, Outbox};
 use crate::parked::{Awaits, Park};
 use crate::pending::{Caller, Pending};
@@ -33,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     /// Where other holders reach it.
     pub(crate) url: String,
-    pub(crate) keys: Keys,
+    pub(crate) keys: keys::Keys,
     pub(crate) policies: Epoch,
     pub(crate) outbox: Outbox,
     pub(crate) stop: CancellationToken,
@@ -49,7 +50,7 @@ impl Holder {
             store,
             name: format!("{:016x}", rand::random::<u64>()),
             url: url.into(),
-            keys: Keys::default(),
+            keys: keys::Keys::default(),
             policies: Epoch::default(),
             outbox: Outbox::default(),
             stop: CancellationToken::new(),
@@ -130,16 +131,21 @@ impl Holder {
         self.shared.store.settle_client(key, client, reason, actor).await
     }
 
-    /// Makes `takeover.process` the process that speaks for `client`, on every key where the client holds something:
+    /// Makes `takeover.process` the process that speaks for `client`, on every one of `keys` where the client holds something:
     /// one transaction a key, in any order. Asking again is safe.
     ///
     /// # Errors
     /// [`Refusal::Unavailable`], [`Refusal::ShuttingDown`]; some keys may be taken over then.
-    pub async fn take_over(&self, client: ClientId, takeover: Takeover) -> Result<TakenOver, Refusal> {
+    pub async fn take_over(
+        &self,
+        client: ClientId,
+        takeover: Takeover,
+        keys: &Keys,
+    ) -> Result<TakenOver, Refusal> {
         if self.shared.stop.is_cancelled() {
             return Err(Refusal::ShuttingDown);
         }
-        let reply = takeover::on_all_keys(&self.shared, client, takeover).await;
+        let reply = takeover::on_all_keys(&self.shared, client, takeover, keys).await;
         reply.map_err(|error| {
             tracing::warn!(%error, "a takeover failed");
             Refusal::Unavailable

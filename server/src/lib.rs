@@ -4,6 +4,7 @@
 //! `round` allocates in one transaction of the [`store`], `reply` says what was decided. What a round decides is in the
 //! crate `pgsemaphore_allocation`.
 
+pub mod access;
 mod actor;
 pub mod cli;
 mod clock;
@@ -15,9 +16,11 @@ mod housekeeping;
 pub mod http;
 mod json;
 mod keys;
+mod live;
 mod outbox;
 mod parked;
 mod pending;
+mod policy_body;
 mod refusal;
 mod reply;
 pub mod request;
@@ -28,9 +31,16 @@ mod takeover;
 mod waiting;
 
 pub use holder::Holder;
+pub use live::Unusable;
 pub use refusal::Refusal;
 pub use round::{Heard, Turn, TurnResult, transact};
 pub use store::{Store, StoreError};
 
-/// The schema, as migrations that are compiled in.
-pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!();
+use std::sync::LazyLock;
+
+/// The schema, as migrations that are compiled in. A database may have newer ones.
+pub static MIGRATOR: LazyLock<sqlx::migrate::Migrator> = LazyLock::new(|| {
+    let mut migrator = sqlx::migrate!();
+    migrator.set_ignore_missing(true);
+    migrator
+});

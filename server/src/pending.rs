@@ -124,3 +124,23 @@ impl Caller {
         self.process == other.process
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Caller, WAITING_MAX};
+    use crate::refusal::Refusal;
+    use queue_wire::Message;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_holder_has_so_many_waiting_calls_and_no_more() {
+        let waiting = Arc::new(AtomicUsize::new(WAITING_MAX - 1));
+        let last = Caller::new(&Message::new("last"), &waiting).expect("a place");
+        let refused = Caller::new(&Message::new("one too many"), &waiting).map(|_| ());
+        assert_eq!(refused, Err(Refusal::TooManyWaiting));
+        drop(last);
+        assert_eq!(waiting.load(Ordering::Relaxed), WAITING_MAX - 1);
+        assert!(Caller::new(&Message::new("later"), &waiting).is_ok());
+    }
+}

@@ -125,6 +125,8 @@ fn permits(permits: i64) -> u64 {
 
 fn blocked(lacking: Lacking) -> Blocked {
     let reason = match lacking.reason {
+        Reason::Paused => queue_wire::Reason::Paused,
+        Reason::NotPermitted => queue_wire::Reason::NotPermitted,
         Reason::LimitResolutionError => queue_wire::Reason::LimitResolutionError,
         Reason::GroupLimit => queue_wire::Reason::GroupLimit,
         Reason::Limit => queue_wire::Reason::Limit,

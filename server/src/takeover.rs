@@ -1,5 +1,6 @@
 //! A client's new process, on every key where the client holds something: a sync that says nothing on each of them.
 
+use crate::access::Keys;
 use crate::actor::Command;
 use crate::clock;
 use crate::hints::News;
@@ -10,11 +11,12 @@ use pgsemaphore_allocation::{Block, ClientId, Incarnation, Kind, Outcome, Refuse
 use queue_wire::{FencedKey, TakenOver, TakenOverKey, Takeover, VERSION};
 use std::time::Duration;
 
-/// Takes over key after key, each in a transaction of its own, and has those look again who are parked.
+/// Takes over key after key of `keys`, each in a transaction of its own, and has those look again who are parked.
 pub(crate) async fn on_all_keys(
     shared: &Shared,
     client: ClientId,
     takeover: Takeover,
+    keys: &Keys,
 ) -> Result<TakenOver, StoreError> {
     let Takeover { generation, process, resume, .. } = takeover;
     let heard = Heard {
@@ -30,7 +32,8 @@ pub(crate) async fn on_all_keys(
         applied: false,
     };
     let mut reply = TakenOver { v: VERSION, ..TakenOver::default() };
-    for key in shared.store.keys_of_client(&heard.client).await? {
+    let held = shared.store.keys_of_client(&heard.client).await?;
+    for key in held.into_iter().filter(|key| keys.contain(key.as_str())) {
         let calls = std::slice::from_ref(&heard);
         let turn = round::transact(&shared.store, &key, Work::Sync, Duration::ZERO, calls).await?;
         shared.keys.tell(&key, Command::News(News::Changed));

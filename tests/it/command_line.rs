@@ -4,18 +4,18 @@ use pgsemaphore_tests::{Db, Process, Serve, until};
 use serde_json::{Value, json};
 
 /// Runs a command over this database that must succeed, and returns what it printed.
-async fn ok(db: &Db, arguments: &[&str]) -> String {
+pub(crate) async fn ok(db: &Db, arguments: &[&str]) -> String {
     let (code, stdout, stderr) = run(db, arguments).await;
     assert_eq!(code, 0, "{arguments:?}: {stderr}");
     stdout
 }
 
-async fn ok_json(db: &Db, arguments: &[&str]) -> Value {
+pub(crate) async fn ok_json(db: &Db, arguments: &[&str]) -> Value {
     serde_json::from_str(&ok(db, arguments).await).expect("JSON")
 }
 
 /// Runs a command over this database that must fail with one line, and returns exit code and line.
-async fn fails(db: &Db, arguments: &[&str]) -> (i32, String) {
+pub(crate) async fn fails(db: &Db, arguments: &[&str]) -> (i32, String) {
     let (code, stdout, stderr) = run(db, arguments).await;
     assert_eq!(stdout, "", "{arguments:?}");
     assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");

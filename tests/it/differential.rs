@@ -82,17 +82,22 @@ impl<'a> World<'a> {
         };
         let within = self.random.random_bool(0.5);
         let limited = if within { "within_group_limit" } else { "excluded" };
+        let paused = self.random.random_ratio(1, 8);
+        let pauses_group = self.random.random_ratio(1, 8);
+        let paused_groups = if pauses_group { r#"["g"]"# } else { "[]" };
         let settle_after_ms = self.random.random_bool(0.3).then(|| self.random.random_range(1000..9000_i64));
         let settle_after = settle_after_ms.map_or("null".to_owned(), |after| after.to_string());
         let policy = format!(
             r#"{{"limit":{limit},"group_limits":{groups},"grant_timeout_ms":{grant_timeout_ms},"round_period_ms":0,
                 "provisioning":{mode},"permits_per_lease":3,"lease_ttl_ms":500,"limited_groups":"{limited}",
-                "settle_lost_clients_after_ms":{settle_after}}}"#
+                "settle_lost_clients_after_ms":{settle_after},"paused":{paused},"paused_groups":{paused_groups}}}"#
         );
         self.store.put_policy(self.key.as_str(), &policy, "test").await.expect("a policy");
         self.versions += 1;
         let policy = Policy {
             limit: Some(limit),
+            paused,
+            paused_groups: pauses_group.then(|| Group::new("g")).into_iter().collect(),
             grant_timeout: grant_timeout_ms * 1000,
             round_period: 0,
             provisioning,
@@ -103,7 +108,8 @@ impl<'a> World<'a> {
             stamp: self.versions,
         };
         let groups = ceiling.map(|ceiling| (Group::new("g"), ceiling)).into_iter().collect();
-        self.memory.set_limits(&self.key, Some(Limits { policy, groups }));
+        let (unresolved, not_permitted) = Default::default();
+        self.memory.set_limits(&self.key, Some(Limits { policy, groups, unresolved, not_permitted }));
     }
 
     async fn transact(&mut self, step: usize) {

@@ -104,11 +104,23 @@ async fn a_round_that_has_begun_goes_on_without_its_caller_and_is_delivered_late
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_crate_survives_lost_answers() {
+    lose_answers(json!({})).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn and_with_leases_too() {
+    lose_answers(json!({"provisioning": "strict", "permits_per_lease": 2, "lease_ttl_ms": 3000})).await;
+}
+
+/// Of a hundred answers thirty are lost, after COMMIT, and the clients' calls with them.
+async fn lose_answers(leases: Value) {
     const LIMIT: u64 = 4;
     let db = Db::new().await;
     let holder = InProcess::start(db.url()).await;
     let caller: Caller = holder.caller();
-    holder.policy("*", policy(LIMIT, 10)).await;
+    let mut policy = policy(LIMIT, 10);
+    policy.as_object_mut().expect("an object").extend(leases.as_object().expect("an object").clone());
+    holder.policy("*", policy).await;
     let proxy = Proxy::before(holder.url()).await;
     proxy.lose_answers(30);
     let truth = Truth::default();
@@ -144,7 +156,8 @@ async fn the_client_crate_survives_lost_answers() {
     }
     assert_eq!(truth.violations(), [] as [String; 0]);
     assert_eq!(truth.started(), 60);
-    assert_eq!(caller.usage("k").await["grants"], 0);
+    let usage = caller.usage("k").await;
+    assert_eq!((&usage["grants"], &usage["leases"]), (&json!(0), &json!(0)));
     assert_eq!(verify(&db).await, []);
 }
 

@@ -135,6 +135,7 @@ async fn lists_are_paged_bytewise() {
 #[tokio::test]
 async fn every_field_is_judged_with_its_name_over_http_and_in_sql() {
     let (db, _holder, api) = holder().await;
+    functions(&db).await;
     for (field, good, bad) in RANGES {
         for (value, ok) in
             good.iter().map(|value| (value, true)).chain(bad.iter().map(|value| (value, false)))
@@ -201,6 +202,15 @@ const RANGES: &[Range] = &[
     ("nonsense", &[], &["1", "null"]),
 ];
 
+/// What the fields of functions name here.
+async fn functions(db: &Db) {
+    let create = "CREATE FUNCTION public.f(text) RETURNS integer LANGUAGE sql AS 'SELECT 1';
+                  CREATE FUNCTION public.f(text, text) RETURNS integer LANGUAGE sql AS 'SELECT 1';
+                  CREATE SCHEMA s;
+                  CREATE FUNCTION s.f(text, text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true'";
+    sqlx::raw_sql(create).execute(db.pool()).await.expect("functions");
+}
+
 #[tokio::test]
 async fn fields_that_exclude_or_need_each_other() {
     let (db, _holder, api) = holder().await;
@@ -253,6 +263,7 @@ async fn what_json_leaves_open_is_refused_over_http() {
 #[tokio::test]
 async fn configure_merges() {
     let db = Db::new().await;
+    functions(&db).await;
     configure(&db, "k", r#"{"limit":5,"eager":true,"group_limits":{"a":1}}"#).await.expect("a policy");
     let merged = configure(&db, "k", r#"{"round_wait_ms":0,"eager":null}"#).await.expect("a change");
     assert_eq!((&merged["limit"], &merged["eager"]), (&json!(5), &json!(false)));

@@ -108,3 +108,28 @@ async fn verify_finds_a_counter_that_is_wrong() {
         assert_eq!(found, [row(None, "grants", 3, 4), row(Some("g"), "leases", 2, 0)]);
     }
 }
+
+#[tokio::test]
+async fn every_column_of_a_view_has_a_comment() {
+    let db = Db::new().await;
+    let silent = names(
+        &db,
+        "SELECT c.relname || '.' || a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+         WHERE c.relnamespace = 'pgsemaphore'::regnamespace AND c.relkind = 'v' AND a.attnum > 0
+           AND col_description(c.oid, a.attnum) IS NULL",
+    )
+    .await;
+    assert_eq!(silent, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn constraints_have_names_that_say_what_holds() {
+    let db = Db::new().await;
+    let unnamed = names(
+        &db,
+        "SELECT conrelid::regclass || ' ' || conname FROM pg_constraint
+         WHERE connamespace = 'pgsemaphore_data'::regnamespace AND contype = 'c' AND conname ~ '_check[0-9]*$'",
+    )
+    .await;
+    assert_eq!(unnamed, Vec::<String>::new());
+}

@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use std::path::{Path, PathBuf};
 
 /// Statements that read a whole table by intent, outside rounds.
-const SCANS: [&str; 2] = ["read_due_keys", "read_idle_keys"];
+const SCANS: [&str; 3] = ["read_due_keys", "read_idle_keys", "read_keys_to_judge"];
 /// What a round and a batch of syncs execute; each must find its rows by the key.
 const TABLES: [&str; 6] = ["semaphores", "slots", "pending", "clients", "group_usage", "group_limits"];
 

@@ -10,6 +10,7 @@ use crate::until::within_reason;
 #[derive(Debug, Clone)]
 pub struct Api {
     address: String,
+    token: Option<String>,
 }
 
 /// What it answered.
@@ -26,7 +27,13 @@ impl Api {
     /// The interface at `http://HOST:PORT`.
     #[must_use]
     pub fn new(url: &str) -> Self {
-        Self { address: url.trim_start_matches("http://").to_owned() }
+        Self { address: url.trim_start_matches("http://").to_owned(), token: None }
+    }
+
+    /// The same, with a token in each call.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        Self { token: Some(token.to_owned()), ..self.clone() }
     }
 
     /// A GET of a path with its query.
@@ -56,10 +63,12 @@ impl Api {
     /// When the answer is not HTTP, or is an error without the shape of one.
     pub async fn call(&self, method: &str, target: &str, headers: &[&str], body: &[u8]) -> Answer {
         let head: String = headers.iter().flat_map(|header| ["\r\n", header]).collect();
+        let token = self.token.as_ref().map(|token| format!("\r\nauthorization: Bearer {token}"));
         let head = format!(
-            "{method} {target} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}{head}\r\n\r\n",
+            "{method} {target} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: {}{head}{}\r\n\r\n",
             self.address,
-            body.len()
+            body.len(),
+            token.unwrap_or_default()
         );
         let whole = within_reason("an answer", async {
             let mut stream = TcpStream::connect(&self.address).await.expect("a connection");

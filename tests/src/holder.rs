@@ -30,12 +30,21 @@ impl InProcess {
 
     /// Starts a holder with at most so many connections to its database.
     pub async fn start_with(url: &str, connections: u32, forget_after: Duration) -> Self {
+        Self::serve(url, connections, forget_after, http::Options::default()).await
+    }
+
+    /// Starts a holder that not everybody may call.
+    pub async fn start_guarded(url: &str, options: http::Options) -> Self {
+        Self::serve(url, CONNECTIONS, Duration::from_secs(600), options).await
+    }
+
+    async fn serve(url: &str, connections: u32, forget_after: Duration, options: http::Options) -> Self {
         let store = Store::connect(url, connections).await.expect("the test database");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let holder = Holder::start(store, url.as_str(), forget_after);
-        let served = http::serve(listener, holder.clone(), std::future::pending());
-        let server = tokio::spawn(async move { served.await.expect("the listener works") });
+        let serving = http::serve(listener, holder.clone(), options, std::future::pending());
+        let server = tokio::spawn(serving);
         Self { holder, url, client: client(), server }
     }
 
@@ -117,7 +126,9 @@ pub async fn verify(db: &Db) -> Vec<(String, Option<String>, String)> {
     query.fetch_all(db.pool()).await.expect("verify")
 }
 
-fn client() -> reqwest::Client {
+/// An HTTP client that keeps its connections.
+#[must_use]
+pub fn client() -> reqwest::Client {
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::new()
 }

@@ -5,6 +5,7 @@
 //! starts ends with the test.
 
 mod api;
+mod authority;
 mod caller;
 mod cluster;
 pub mod faults;
@@ -16,9 +17,10 @@ mod until;
 mod worker;
 
 pub use api::{Answer, Api};
+pub use authority::{Authority, Certificate};
 pub use caller::{Caller, Heard};
 pub use cluster::{Db, private_cluster};
-pub use holder::{InProcess, encode, message, verify};
+pub use holder::{InProcess, client, encode, message, verify};
 pub use process::{Process, Serve};
 pub use proxy::{Act, COMMIT, Mode, Proxy, Way};
 pub use truth::{Running, Truth};

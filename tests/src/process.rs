@@ -39,7 +39,19 @@ impl Process {
     ///
     /// When the binary has not been built.
     pub fn start<I: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = I>) -> Self {
-        Self::start_binary("pgsemaphore", arguments)
+        Self::start_in(arguments, &[])
+    }
+
+    /// As [`Process::start`], with these variables.
+    ///
+    /// # Panics
+    ///
+    /// When the binary has not been built.
+    pub fn start_in<I: AsRef<std::ffi::OsStr>>(
+        arguments: impl IntoIterator<Item = I>,
+        variables: &[(&str, &str)],
+    ) -> Self {
+        Self::spawn("pgsemaphore", arguments, variables)
     }
 
     /// Starts another binary of this workspace.
@@ -51,6 +63,14 @@ impl Process {
         name: &str,
         arguments: impl IntoIterator<Item = I>,
     ) -> Self {
+        Self::spawn(name, arguments, &[])
+    }
+
+    fn spawn<I: AsRef<std::ffi::OsStr>>(
+        name: &str,
+        arguments: impl IntoIterator<Item = I>,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let binary = binary(name);
         let mut command = Command::new(&binary);
         for (name, _) in std::env::vars_os() {
@@ -61,6 +81,7 @@ impl Process {
         }
         let mut child = command
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -80,10 +101,28 @@ impl Process {
     pub async fn run<I: AsRef<std::ffi::OsStr>>(
         arguments: impl IntoIterator<Item = I>,
     ) -> (i32, String, String) {
-        let mut process = Self::start(arguments);
+        Self::run_in(arguments, &[]).await
+    }
+
+    /// As [`Process::run`], with these variables.
+    pub async fn run_in<I: AsRef<std::ffi::OsStr>>(
+        arguments: impl IntoIterator<Item = I>,
+        variables: &[(&str, &str)],
+    ) -> (i32, String, String) {
+        let mut process = Self::start_in(arguments, variables);
         let code = process.code().await;
         until("its output is read", async || process.readers.iter().all(JoinHandle::is_finished)).await;
         (code, process.stdout(), process.stderr())
+    }
+
+    /// Where a binary of this workspace is.
+    ///
+    /// # Panics
+    ///
+    /// When it has not been built.
+    #[must_use]
+    pub fn path(name: &str) -> PathBuf {
+        binary(name)
     }
 
     /// The process id.
@@ -188,12 +227,21 @@ impl Serve {
     ///
     /// When it ends before it listens.
     pub async fn with_options(options: &[&str]) -> Self {
+        Self::start_in(options, &[]).await
+    }
+
+    /// As [`Serve::with_options`], with these variables.
+    ///
+    /// # Panics
+    ///
+    /// When it ends before it listens.
+    pub async fn start_in(options: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut arguments = vec!["serve", "--end-with-stdin"];
         if !options.contains(&"--listen") {
             arguments.extend(["--listen", "127.0.0.1:0"]);
         }
         arguments.extend(options);
-        let mut process = Process::start(&arguments);
+        let mut process = Process::start_in(&arguments, variables);
         until("the holder listens", async || {
             if let Some(status) = process.child.try_wait().expect("the child's status") {
                 panic!("the holder ended before it listened: {status}");

@@ -37,7 +37,7 @@ fn problem(status: u16, code: &str) -> String {
 }
 
 async fn ask(urls: &[String]) -> Result<Reply, CallError> {
-    let transport = HttpTransport::new(urls, Some("secret")).unwrap();
+    let transport = HttpTransport::new(urls, &Credentials::default().token("secret")).unwrap();
     transport.call("account:42/ä b", Endpoint::Sync, &Message::new("w")).await
 }
 
@@ -48,6 +48,31 @@ async fn a_key_is_one_segment_and_the_token_goes_with_it() {
     let asked = asked.recv().await.unwrap();
     assert!(asked.starts_with("POST /v1/semaphores/account%3A42%2F%C3%A4%20b/sync HTTP/1.1\r\n"), "{asked}");
     assert!(asked.contains("authorization: Bearer secret"), "{asked}");
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_accepted_is_read_again() {
+    let file = std::env::temp_dir().join(format!("queue-client-token-{:032x}", rand::random::<u128>()));
+    std::fs::write(&file, "# the old one\nold a:*\n").unwrap();
+    let (url, mut asked) =
+        holder_that_says(response("401 Unauthorized", "", &problem(401, "unauthenticated"))).await;
+    let transport = HttpTransport::new(&[url], &Credentials::default().token_file(&file)).unwrap();
+    let message = Message::new("w");
+    let refused = async || match transport.call("k", Endpoint::Sync, &message).await {
+        Err(CallError::Refused(problem)) => problem.code,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused().await, Code::Unauthenticated);
+    assert!(asked.recv().await.unwrap().contains("authorization: Bearer old\r\n"));
+    std::fs::write(&file, "new\n").unwrap();
+    assert_eq!(refused().await, Code::Unauthenticated);
+    for token in ["old", "new"] {
+        assert!(asked.recv().await.unwrap().contains(&format!("authorization: Bearer {token}\r\n")));
+    }
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(refused().await, Code::Unauthenticated);
+    assert!(asked.recv().await.unwrap().contains("authorization: Bearer new\r\n"));
+    assert!(asked.try_recv().is_err(), "nothing is said twice with the same token");
 }
 
 #[tokio::test]
@@ -89,12 +114,14 @@ async fn each_refusal_is_told_apart() {
 
 #[test]
 fn what_is_no_holder_is_said_when_the_client_is_built() {
-    let build = |url: &str, token| HttpTransport::new(&[url], token).unwrap_err().to_string();
-    assert!(build("holder:7070", None).contains("scheme must be http or https"));
-    assert!(build("http://", None).contains("is not the URL of a holder"));
-    assert!(build("http://holder?x", None).contains("neither query nor fragment"));
-    assert!(build("http://holder", Some("a\nb")).contains("token"));
-    assert!(matches!(HttpTransport::new::<&str>(&[], None), Err(BuildError::NoHolder)));
+    let none = Credentials::default();
+    let build = |url: &str| HttpTransport::new(&[url], &none).unwrap_err().to_string();
+    assert!(build("holder:7070").contains("scheme must be http or https"));
+    assert!(build("http://").contains("is not the URL of a holder"));
+    assert!(build("http://holder?x").contains("neither query nor fragment"));
+    let user = build("http://me:secret@holder");
+    assert!(user.contains("...@holder") && user.contains("token") && !user.contains("secret"), "{user}");
+    assert!(matches!(HttpTransport::new::<&str>(&[], &none), Err(BuildError::NoHolder)));
 }
 
 #[tokio::test]
@@ -102,7 +129,7 @@ async fn a_takeover_names_the_client_in_its_path() {
     let taken =
         r#"{"v":1,"keys":[{"key":"k","grants":3,"leases":10}],"fenced":[{"key":"l","generation":5}]}"#;
     let (url, mut asked) = holder_that_says(response("200 OK", "", taken)).await;
-    let transport = HttpTransport::new(&[url], None).unwrap();
+    let transport = HttpTransport::new(&[url], &Credentials::default()).unwrap();
     let taken = transport.take_over("worker 7", &Takeover::new(4, "p", true)).await.unwrap();
     assert_eq!((taken.keys[0].key.as_str(), taken.fenced[0].generation), ("k", 5));
     let asked = asked.recv().await.unwrap();

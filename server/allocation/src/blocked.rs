@@ -15,6 +15,10 @@ pub const BLOCKED_REWRITTEN_AFTER: Micros = 5_000_000;
 /// Why demand stays queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
+    /// The key or the group is paused.
+    Paused,
+    /// The policy's function does not permit the client to be admitted to the group.
+    NotPermitted,
     /// The limit could not be resolved.
     LimitResolutionError,
     /// The group's own ceiling is reached, and the shared limit is not.
@@ -88,7 +92,7 @@ fn marks(draft: &Draft, state: &State) -> Contended {
                     let mark = marks.groups.entry(lacking.group.clone()).or_insert(until);
                     *mark = until.max(*mark);
                 }
-                Reason::LimitResolutionError => {}
+                Reason::Paused | Reason::NotPermitted | Reason::LimitResolutionError => {}
             }
         }
     }
@@ -104,7 +108,7 @@ fn mark_all(draft: &mut Draft, state: &State, lacking: &BTreeMap<usize, Vec<Lack
         match lacks.reason {
             Reason::Limit => marks.key = Some(until),
             Reason::GroupLimit => _ = marks.groups.insert(lacks.group.clone(), until),
-            Reason::LimitResolutionError => {}
+            Reason::Paused | Reason::NotPermitted | Reason::LimitResolutionError => {}
         }
     }
     let unresolved = state.policy.as_ref().is_some_and(|policy| policy.limit.is_none());
@@ -113,7 +117,7 @@ fn mark_all(draft: &mut Draft, state: &State, lacking: &BTreeMap<usize, Vec<Lack
 }
 
 fn mark_groups(draft: &mut Draft, marks: &Contended) {
-    for (group, usage) in &mut draft.groups {
+    for (group, usage) in draft.groups.iter_mut().filter(|(_, usage)| !usage.unresolved) {
         let until = marks.groups.get(group).copied();
         if usage.contended_until != until {
             usage.contended_until = until;

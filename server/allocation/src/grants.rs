@@ -4,8 +4,8 @@ use crate::blocked::{Lacking, Reason};
 use crate::budget::{self, Usage};
 use crate::call::{Call, Demand};
 use crate::draft::Draft;
-use crate::names::{BlockId, DbTime, Group, Permits, Slot};
-use crate::state::{Block, Kind, Policy, Status};
+use crate::names::{BlockId, ClientId, DbTime, Group, Permits, Slot};
+use crate::state::{Block, Kind, Policy, State, Status};
 use crate::undelivered::Owned;
 use std::collections::BTreeMap;
 
@@ -19,6 +19,7 @@ pub(crate) struct Entry<'a> {
 /// Grants what the limit leaves; says what each call still lacks.
 pub(crate) fn allocate(
     draft: &mut Draft,
+    state: &State,
     policy: &Policy,
     calls: &[Call],
     entries: &[Entry],
@@ -30,7 +31,11 @@ pub(crate) fn allocate(
         let call = &calls[entry.call];
         let group = &entry.demand.group;
         let mut lacks = (entry.demand.count - owned.undelivered(draft, call, entry.call, group)).max(0);
-        let granted = lacks.min(headroom(draft, policy, group).left()).max(0);
+        let obstacle = obstacle(state, policy, &call.client, group);
+        let granted = match obstacle {
+            Some(_) => 0,
+            None => lacks.min(headroom(draft, policy, group).left()).max(0),
+        };
         if granted > 0
             && let Some(slot) = draft.take_slot()
         {
@@ -41,7 +46,7 @@ pub(crate) fn allocate(
             lacks -= granted;
         }
         if lacks > 0 {
-            let reason = headroom(draft, policy, group).reason();
+            let reason = obstacle.unwrap_or_else(|| headroom(draft, policy, group).reason());
             lacking.entry(entry.call).or_default().push(Lacking {
                 group: group.clone(),
                 count: lacks,
@@ -65,30 +70,41 @@ pub(crate) fn in_order<'a, R>(now: DbTime, calls: &'a [Call], admitted: &[Result
     entries
 }
 
-/// What the limit and the group's ceiling leave; negative after a lowering, `None` where unlimited or unresolved.
+/// Why nothing is admitted whatever is left, if so.
+pub(crate) fn obstacle(state: &State, policy: &Policy, client: &ClientId, group: &Group) -> Option<Reason> {
+    let unresolved =
+        || policy.limit.is_none() || state.groups.get(group).is_some_and(|usage| usage.unresolved);
+    if policy.pauses(group) {
+        Some(Reason::Paused)
+    } else if state.not_permitted.contains(&(client.clone(), group.clone())) {
+        Some(Reason::NotPermitted)
+    } else {
+        unresolved().then_some(Reason::LimitResolutionError)
+    }
+}
+
+/// What the limit and the group's ceiling leave; negative after a lowering, `None` where unlimited.
 struct Headroom {
-    budget: Option<Permits>,
+    budget: Permits,
     group: Option<Permits>,
 }
 
 fn headroom(draft: &Draft, policy: &Policy, group: &Group) -> Headroom {
     let usage = &draft.groups[group];
     Headroom {
-        budget: budget::for_grants(policy, Usage::new(&draft.semaphore, draft.charged)),
+        budget: budget::for_grants(policy, Usage::new(&draft.semaphore, draft.charged)).unwrap_or(0),
         group: usage.limit.map(|limit| limit - usage.grants - usage.leases),
     }
 }
 
 impl Headroom {
     fn left(&self) -> Permits {
-        let budget = self.budget.unwrap_or(0);
-        self.group.map_or(budget, |group| group.min(budget))
+        self.group.map_or(self.budget, |group| group.min(self.budget))
     }
 
     fn reason(&self) -> Reason {
-        match (self.budget, self.group) {
-            (None, _) => Reason::LimitResolutionError,
-            (Some(budget), Some(group)) if group.max(0) < budget.max(0) => Reason::GroupLimit,
+        match self.group {
+            Some(group) if group.max(0) < self.budget.max(0) => Reason::GroupLimit,
             _ => Reason::Limit,
         }
     }

@@ -4,15 +4,16 @@ use crate::blocked::Lacking;
 use crate::budget::{self, Usage};
 use crate::call::Call;
 use crate::draft::Draft;
-use crate::grants::Entry;
+use crate::grants::{Entry, obstacle};
 use crate::names::{BlockId, ClientId, Group, Permits, Slot};
-use crate::state::{Block, Kind, Policy, Provisioning, Status};
+use crate::state::{Block, Kind, Policy, Provisioning, State, Status};
 use crate::undelivered::Owned;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Shares what is left among the candidates, oldest demand first, and takes it off what they lack.
 pub(crate) fn allocate(
     draft: &mut Draft,
+    state: &State,
     policy: &Policy,
     calls: &[Call],
     entries: &[Entry],
@@ -29,6 +30,7 @@ pub(crate) fn allocate(
     let mut owners = BTreeSet::new();
     let candidates: Vec<&Entry> = entries
         .iter()
+        .filter(|entry| obstacle(state, policy, &calls[entry.call].client, &entry.demand.group).is_none())
         .filter(|entry| is_candidate(draft, policy, &calls[entry.call], entry, owned))
         .filter(|entry| owners.insert(owner(calls, entry)))
         .collect();

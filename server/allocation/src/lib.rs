@@ -67,14 +67,14 @@ pub fn round(state: &State, calls: &[Call]) -> Plan {
     let admitted = hear(&mut draft, Some(&policy), calls);
     draft.charged = reports::charges(&draft, &policy, calls, &admitted);
     draft.number_round();
-    draft.semaphore.permit_limit = policy.limit;
+    draft.semaphore.permit_limit = policy.limit.or(draft.semaphore.permit_limit);
     silence::settle(&mut draft, state);
     reclaim::reclaim(&mut draft, state);
     retire::retire(&mut draft, state, Work::Round);
     let entries = grants::in_order(draft.now, calls, &admitted);
     let mut owned = Owned::new(&draft, calls);
-    let mut lacking = grants::allocate(&mut draft, &policy, calls, &entries, &mut owned);
-    leases::allocate(&mut draft, &policy, calls, &entries, &mut owned, &mut lacking);
+    let mut lacking = grants::allocate(&mut draft, state, &policy, calls, &entries, &mut owned);
+    leases::allocate(&mut draft, state, &policy, calls, &entries, &mut owned, &mut lacking);
     blocked::record(&mut draft, state, calls, &admitted, &lacking);
     silence::schedule(&mut draft, Some(&policy));
     let next_round_at = Some(draft.now + policy.round_period);

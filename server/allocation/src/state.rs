@@ -33,6 +33,8 @@ pub struct State {
     /// Until when demand of clients that neither speak nor are in `silence` counts as blocked: by the limit, and by
     /// ceilings of groups.
     pub contended_elsewhere: Contended,
+    /// Who may not be admitted in which group, of the demand of this round and of the calling clients' live leases.
+    pub not_permitted: BTreeSet<(ClientId, Group)>,
     /// Who was silent for too long, where [`silent_since`](crate::silent_since) asks for it.
     pub silence: Option<Silence>,
 }
@@ -61,6 +63,7 @@ impl State {
             due: BTreeMap::new(),
             all_leases: false,
             contended_elsewhere: Contended::default(),
+            not_permitted: BTreeSet::new(),
             silence: None,
         }
     }
@@ -142,6 +145,10 @@ pub struct Batch {
 pub struct Policy {
     /// The shared limit; `None` where it can't be resolved.
     pub limit: Option<Permits>,
+    /// Nothing is admitted and nothing retired.
+    pub paused: bool,
+    /// Groups of which the same is true.
+    pub paused_groups: BTreeSet<Group>,
     /// Unclaimed permits come back after this.
     pub grant_timeout: Micros,
     /// Rounds start no closer than this.
@@ -161,6 +168,11 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Whether nothing is admitted to the group, and none of its leases retired.
+    pub fn pauses(&self, group: &Group) -> bool {
+        self.paused || self.paused_groups.contains(group)
+    }
+
     /// Within this a client that holds anything must be heard again: a third of what makes it count as dead.
     pub fn report_within(&self) -> Option<Micros> {
         self.settle_after.map(|after| after / 3)
@@ -206,6 +218,8 @@ pub struct GroupUsage {
     pub live_leases: i64,
     /// Its own ceiling.
     pub limit: Option<Permits>,
+    /// Whether it has one that can't be resolved.
+    pub unresolved: bool,
     /// Until when demand counts as blocked by that ceiling.
     pub contended_until: Option<DbTime>,
 }

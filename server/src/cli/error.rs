@@ -1,8 +1,10 @@
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use crate::demo::DemoError;
 use crate::embedded::EmbeddedError;
-use crate::store::{PolicyError, SettleError, StoreError};
+use crate::live::Unusable;
+use crate::store::{PolicyError, SettleError, StoreError, UninstallError};
 
 /// Why a command failed: one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +15,12 @@ pub(crate) enum CliError {
     /// The database URL is not one.
     #[error("{0}")]
     DatabaseUrl(#[source] StoreError),
+    /// A URL whose password, it seems, is not percent-encoded.
+    #[error(
+        "the database URL has an @ or a # behind its host: percent-encode the password (%40, %23), or give it in \
+         PGSEMAPHORE_DATABASE_PASSWORD"
+    )]
+    Unencoded,
     /// The database did not do it.
     #[error("{database}: {source}")]
     Database {
@@ -27,6 +35,14 @@ pub(crate) enum CliError {
         /// Of which pattern.
         pattern: String,
         /// The field that breaks a rule, and what is wrong.
+        detail: String,
+    },
+    /// A file of policies can't be used.
+    #[error("{}: {detail}; nothing was applied", .file.display())]
+    PolicyFile {
+        /// Which file.
+        file: PathBuf,
+        /// The policy and the field that break a rule, and what is wrong.
         detail: String,
     },
     /// There is no such policy.
@@ -47,10 +63,19 @@ pub(crate) enum CliError {
         /// The client.
         client: String,
     },
+    /// Nobody said that everything is to be removed.
+    #[error("nothing was removed: answer yes, or say --yes")]
+    Unconfirmed,
+    /// Permits are in use.
+    #[error(
+        "nothing was removed: {0} permits are in use (`pgsemaphore usage` shows where); stop the clients first, or say \
+         --force"
+    )]
+    InUse(i64),
     /// Everybody who can reach the address could use, and change, everything.
     #[error(
-        "{0} can be reached from other machines, and no access tokens are configured: listen on 127.0.0.1, or say \
-         --insecure if the network is trusted"
+        "{0} can be reached from other machines, and no access tokens are configured: give --client-token-file and \
+         --admin-token-file, or listen on 127.0.0.1, or say --insecure if the network is trusted"
     )]
     Exposed(SocketAddr),
     /// The address cannot be listened on.
@@ -61,9 +86,9 @@ pub(crate) enum CliError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The holder ended by an error.
-    #[error("the holder failed: {0}")]
-    Serve(#[source] std::io::Error),
+    /// A file or a variable that the configuration names can't be used.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
     /// The private PostgreSQL could not be used.
     #[error("{0}")]
     Embedded(#[from] EmbeddedError),
@@ -90,6 +115,13 @@ impl CliError {
         }
     }
 
+    pub(super) fn uninstall(database: &str, error: UninstallError) -> Self {
+        match error {
+            UninstallError::Held(permits) => Self::InUse(permits),
+            UninstallError::Store(source) => Self::database(database, source),
+        }
+    }
+
     pub(super) fn policy(pattern: &str, database: &str, error: PolicyError) -> Self {
         match error {
             PolicyError::Invalid { detail, .. } => Self::Policy { pattern: pattern.to_owned(), detail },
@@ -101,7 +133,14 @@ impl CliError {
     /// 2 for what the caller has to say otherwise, else 1.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
-            Self::NoDatabase | Self::DatabaseUrl(_) | Self::Exposed(_) | Self::Policy { .. } => 2,
+            Self::NoDatabase
+            | Self::DatabaseUrl(_)
+            | Self::Exposed(_)
+            | Self::Unusable(_)
+            | Self::Unencoded
+            | Self::Policy { .. }
+            | Self::PolicyFile { .. }
+            | Self::Unconfirmed => 2,
             _ => 1,
         }
     }

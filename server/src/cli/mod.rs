@@ -3,14 +3,20 @@
 //! Exit codes: 0 done, 1 failed, 2 usage or configuration. A failure is one line on standard error that says what to
 //! do. Results go to standard output, logs to standard error.
 
+mod access;
 mod client;
 mod database;
 mod duration;
 mod error;
+mod explain;
 mod output;
 mod policy;
 mod policy_fields;
+mod policy_file;
+mod remedies;
+mod roles;
 mod serve;
+mod uninstall;
 mod usage;
 
 pub(crate) use error::CliError;
@@ -37,12 +43,22 @@ enum Command {
     /// Run a holder: the server that job queues ask for permits
     Serve(serve::ServeArgs),
     /// Bring the schema of the database up to date
+    ///
+    /// Belongs to the owner of the schemas, over a connection without a pooler between. Of several at once one does it
+    /// and the others wait; where it failed, the next one goes on.
     Migrate(MigrateArgs),
+    /// Create the database roles that read, administer and serve
+    #[command(subcommand)]
+    Roles(roles::RolesCommand),
+    /// Remove everything that pgsemaphore keeps in the database
+    Uninstall(uninstall::UninstallArgs),
     /// Set, show and delete the policies that say how many permits there are
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
     /// Show what is in use: of all semaphores, or of one
     Usage(usage::UsageArgs),
+    /// Show why work waits for a semaphore, and what would let it go on
+    Explain(explain::ExplainArgs),
     /// Show who holds permits, and declare clients dead that are gone
     #[command(subcommand)]
     Client(client::ClientCommand),
@@ -107,7 +123,10 @@ async fn run(command: Command) -> Result<(), CliError> {
             output::print("the schema is up to date\n")
         }
         Command::Policy(command) => policy::run(command).await,
+        Command::Roles(command) => roles::run(command).await,
+        Command::Uninstall(args) => uninstall::run(args).await,
         Command::Usage(args) => usage::run(args).await,
+        Command::Explain(args) => explain::run(args).await,
         Command::Client(command) => client::run(command).await,
         Command::Demo => Ok(crate::demo::run().await?),
         Command::DemoWorker(args) => Ok(crate::demo::work(args).await?),

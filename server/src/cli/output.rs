@@ -53,3 +53,26 @@ pub(super) fn ago(millis: i64) -> String {
     let unit = UNITS.iter().find(|(size, _)| millis >= *size);
     unit.map_or_else(|| format!("{millis} ms"), |(size, name)| format!("{} {name}", millis / size))
 }
+
+/// A word as a shell reads it.
+pub(super) fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell_word;
+
+    #[test]
+    fn a_shell_reads_what_was_meant() {
+        assert_eq!(shell_word("account:42"), "account:42");
+        assert_eq!(shell_word("account:*"), "'account:*'");
+        assert_eq!(shell_word(""), "''");
+        assert_eq!(shell_word("it's; $x"), r"'it'\''s; $x'");
+    }
+}

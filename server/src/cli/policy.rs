@@ -1,4 +1,4 @@
-//! `policy set|get|list|delete`.
+//! `policy set|get|list|delete`; `policy apply` has a module of its own.
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
@@ -7,6 +7,7 @@ use super::CliError;
 use super::database::DatabaseArgs;
 use super::output::{group_name, or_dash, print, print_json, table};
 use super::policy_fields::PolicyFields;
+use super::policy_file;
 use crate::store::Policy;
 
 const PAGE: u16 = 1000;
@@ -18,6 +19,12 @@ pub(super) enum PolicyCommand {
     /// Fields that are not given stay as they are; the value null sets a field to its default. The change holds from
     /// the next round on. Lowering a limit stops nothing that runs.
     Set(SetArgs),
+    /// Make policies what a file says, all of them or none
+    ///
+    /// The file is JSON: {"policies": {"account:*": {"limit": 100}}}. Fields that are left out take their defaults,
+    /// group_limits that are left out are kept. A policy that was last changed by other means (psql, HTTP, policy set)
+    /// is left alone; one that says the same is not written; one that the file does not name is not touched.
+    Apply(policy_file::ApplyArgs),
     /// Show a policy, as JSON
     Get(PatternArgs),
     /// Show all policies
@@ -59,6 +66,7 @@ pub(super) struct SetArgs {
 pub(super) async fn run(command: PolicyCommand) -> Result<(), CliError> {
     match command {
         PolicyCommand::Set(args) => set(args).await,
+        PolicyCommand::Apply(args) => policy_file::run(&args).await,
         PolicyCommand::Get(args) => get(&args).await,
         PolicyCommand::List(args) => list(&args).await,
         PolicyCommand::Delete(args) => delete(&args).await,
@@ -150,8 +158,14 @@ fn group_limit(text: &str) -> Result<(String, Value), String> {
 
 /// Who changes a policy, for its `set_by`: the user of this machine.
 pub(super) fn actor() -> String {
-    let user = nix::unistd::User::from_uid(nix::unistd::Uid::current()).ok().flatten();
-    user.map_or_else(|| "cli".to_owned(), |user| format!("cli:{}", user.name))
+    format!("cli:{}", user())
+}
+
+/// The name of the user that this process runs as, or the number where it has none, as in many containers.
+pub(super) fn user() -> String {
+    let uid = nix::unistd::Uid::current();
+    let user = nix::unistd::User::from_uid(uid).ok().flatten();
+    user.map_or_else(|| uid.to_string(), |user| user.name)
 }
 
 #[cfg(test)]

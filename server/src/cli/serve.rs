@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::access::AccessArgs;
 use super::database::{self, DatabaseArgs};
 use super::output::print;
 use super::{CliError, duration};
@@ -34,6 +36,13 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "PGSEMAPHORE_MIGRATE")]
     migrate: bool,
 
+    /// The database is reached through a pooler in transaction mode, such as PgBouncer
+    ///
+    /// Its login must have the settings of the role pgsemaphore_holder (`pgsemaphore roles create`). Changes that psql
+    /// and other holders make are noticed within 5 s instead of at once. Migrating needs a direct connection.
+    #[arg(long, env = "PGSEMAPHORE_POOLER", conflicts_with_all = ["migrate", "embedded"])]
+    pooler: bool,
+
     /// Run a private PostgreSQL in this folder, from the server binaries of this machine
     ///
     /// It listens on 127.0.0.1 only, keeps its data between starts, and ends with this process. Implies --migrate. No
@@ -48,9 +57,22 @@ pub(super) struct ServeArgs {
     )]
     embedded: Option<PathBuf>,
 
+    #[command(flatten)]
+    access: AccessArgs,
+
     /// Listen on an address that other machines reach although no access tokens are configured
     #[arg(long, env = "PGSEMAPHORE_INSECURE")]
     insecure: bool,
+
+    /// Largest number of connections from callers; further ones wait until one ends
+    #[arg(
+        long,
+        env = "PGSEMAPHORE_CONNECTIONS",
+        value_name = "N",
+        default_value_t = 10_000,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000)
+    )]
+    connections: u32,
 
     /// Largest number of connections to the database
     #[arg(
@@ -78,9 +100,8 @@ pub(super) struct ServeArgs {
 }
 
 pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
-    if !args.listen.ip().is_loopback() && !args.insecure {
-        return Err(CliError::Exposed(args.listen));
-    }
+    let options = options(&args).await?;
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
     // Before anything slow: a port that is in use is found out at once, and early callers wait instead of failing.
     let failed_to_listen = |source| CliError::Listen { address: args.listen, source };
     let listener = TcpListener::bind(args.listen).await.map_err(failed_to_listen)?;
@@ -95,15 +116,16 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         Some(embedded) => embedded.url(),
         None => args.database.url()?,
     };
-    let (store, database) = database::connect(&url, args.database_connections).await?;
+    let (store, database) = database::connect(&url, args.database_connections, args.pooler).await?;
     let failed = |error| CliError::database(&database, error);
     if args.migrate || embedded.is_some() {
         store.migrate().await.map_err(failed)?;
     }
     store.ready().await.map_err(failed)?;
 
-    let holder = Holder::start(store, format!("http://{address}"), args.forget_after);
-    print(&format!("listening on http://{address}\n"))?;
+    let url = format!("{scheme}://{address}");
+    let holder = Holder::start(store, url.as_str(), args.forget_after);
+    print(&format!("listening on {url}\n"))?;
     tracing::info!(%address, %database, "serving");
     let stopping = holder.clone();
     let shutdown = async move {
@@ -111,12 +133,35 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         tracing::info!("ending: no new calls, finishing rounds");
         stopping.stop().await;
     };
-    http::serve(listener, holder, shutdown).await.map_err(CliError::Serve)?;
+    http::serve(listener, holder, options, shutdown).await;
     if let Some(embedded) = embedded {
         // Stops PostgreSQL, which blocks.
         let _ = tokio::task::spawn_blocking(move || drop(embedded)).await;
     }
     Ok(())
+}
+
+/// Who may call, and how many.
+async fn options(args: &ServeArgs) -> Result<http::Options, CliError> {
+    let (access, tls) = (args.access.access().await?, args.access.tls().await?);
+    let exposed = !args.listen.ip().is_loopback();
+    if exposed && !access.needs_token() && !args.insecure {
+        return Err(CliError::Exposed(args.listen));
+    }
+    if exposed && access.needs_token() && tls.is_none() {
+        tracing::warn!("tokens travel unencrypted: give --tls-cert, unless something in front speaks TLS");
+    }
+    raise_file_limit();
+    Ok(http::Options { access, tls, connections: usize::try_from(args.connections).unwrap_or(usize::MAX) })
+}
+
+/// A connection is an open file; the limit that a process starts with is often far below what it may have.
+fn raise_file_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
 }
 
 async fn start_embedded(folder: PathBuf) -> Result<Embedded, EmbeddedError> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use queue_client::{Group, HttpTransport, QueueClient, Semaphore};
+use queue_client::{Credentials, Group, HttpTransport, QueueClient, Semaphore};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinSet;
@@ -63,7 +63,8 @@ pub(crate) async fn work(args: WorkerArgs) -> Result<(), DemoError> {
 async fn work_through_the_queue(args: WorkerArgs) -> Result<(), DemoError> {
     let url = std::env::var(DATABASE_VARIABLE).map_err(|_| DemoError::NoDatabase)?;
     let calls = Arc::new(AtomicU64::new(0));
-    let transport = Counting::new(HttpTransport::new(&[args.holder], None)?, calls.clone());
+    let transport =
+        Counting::new(HttpTransport::new(&[args.holder], &Credentials::default())?, calls.clone());
     let client = QueueClient::builder().transport(transport).client_id(&*args.name).build()?;
     let worker = Arc::new(Worker {
         pool: PgPoolOptions::new().max_connections(4).connect(&url).await?,

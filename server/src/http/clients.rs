@@ -3,12 +3,13 @@
 use super::body::JsonBody;
 use super::names::{Client, ClientOfKey, Key};
 use super::problem::ApiError;
+use crate::access::Keys;
 use crate::holder::Holder;
 use crate::json::{self, Rules};
 use crate::request::{self, Invalid, decode};
 use crate::store::Settled;
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use queue_wire::{TakenOver, Takeover, check_text};
 use serde::Deserialize;
 
@@ -55,7 +56,8 @@ fn reason(body: &[u8]) -> Result<Option<String>, Invalid> {
     Ok(reason)
 }
 
-/// Speak for a client from now on, on all keys where it holds something: its earlier processes start nothing more.
+/// Speak for a client from now on, on all keys where it holds something: its earlier processes start nothing more. With a
+/// token that is restricted to keys, only those.
 #[utoipa::path(post, path = "/v1/clients/{client_id}/takeover", tag = "clients",
     params(("client_id" = String, Path, description = "1 to 256 bytes, percent-encoded")),
     request_body = Takeover,
@@ -63,7 +65,8 @@ fn reason(body: &[u8]) -> Result<Option<String>, Invalid> {
 pub(super) async fn take_over(
     State(holder): State<Holder>,
     Client(client): Client,
+    Extension(keys): Extension<Keys>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<TakenOver>, ApiError> {
-    Ok(Json(holder.take_over(client, request::takeover(&body)?).await?))
+    Ok(Json(holder.take_over(client, request::takeover(&body)?, &keys).await?))
 }

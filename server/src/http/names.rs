@@ -1,6 +1,7 @@
 //! Names in URLs: one segment of the path, or one part of the query, decoded once and checked.
 
 use super::problem::ApiError;
+use crate::access::Keys;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use percent_encoding::percent_decode_str;
@@ -12,7 +13,7 @@ const PAGE: u16 = 100;
 /// Largest page.
 const PAGE_MAX: u16 = 1_000;
 
-/// The `{key}` of `/v1/semaphores/{key}`.
+/// The `{key}` of `/v1/semaphores/{key}`, which the caller may touch.
 pub(super) struct Key(pub(super) SemaphoreKey);
 
 /// The `{client_id}` of `/v1/clients/{client_id}`.
@@ -41,6 +42,9 @@ impl<S: Sync> FromRequestParts<S> for Key {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let key = segment(parts, 3, "key")?;
         check("key", &key, 1, KEY_MAX_BYTES)?;
+        if !parts.extensions.get::<Keys>().is_some_and(|keys| keys.contain(&key)) {
+            return Err(ApiError::ForbiddenKey);
+        }
         Ok(Self(SemaphoreKey::new(key)))
     }
 }

@@ -1,11 +1,15 @@
 //! The interface as an OpenAPI document, made from the handlers and from the codes each of them answers with.
 
+use super::access::needs;
 use super::problem::status;
 use super::{clients, health, policies, semaphores};
+use crate::access::Scope;
 use axum::Json;
+use axum::http::Method;
 use queue_wire::{Code, Problem};
 use std::collections::BTreeMap;
-use utoipa::openapi::path::Operation;
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder, Schema};
 use utoipa::{Modify, OpenApi};
 
@@ -46,17 +50,34 @@ pub(super) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
     Json(document())
 }
 
-/// Adds to each operation the problems it answers with.
+/// The security scheme of tokens.
+const BEARER: &str = "bearer";
+
+/// Adds to each operation who may call it, and the problems it answers with.
 struct Faults;
 
 impl Modify for Faults {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         offer_defaults(document);
-        for item in document.paths.paths.values_mut() {
-            let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
-            operations.into_iter().flatten().for_each(describe);
+        if let Some(components) = &mut document.components {
+            components.add_security_scheme(BEARER, SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+        }
+        for (path, item) in &mut document.paths.paths {
+            for (method, operation) in operations(item) {
+                describe(operation, needs(&method, path));
+            }
         }
     }
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
+    let methods = [
+        (Method::GET, &mut item.get),
+        (Method::PUT, &mut item.put),
+        (Method::POST, &mut item.post),
+        (Method::DELETE, &mut item.delete),
+    ];
+    methods.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
 /// A policy that is sent may leave out what a policy that is read always has.
@@ -69,9 +90,20 @@ fn offer_defaults(document: &mut utoipa::openapi::OpenApi) {
     components.schemas.insert("PolicyFields".to_owned(), Schema::Object(policy).into());
 }
 
-fn describe(operation: &mut Operation) {
+fn describe(operation: &mut Operation, needs: Option<Scope>) {
+    let mut codes = codes(operation.operation_id.as_deref().unwrap_or_default()).to_vec();
+    if let Some(scope) = needs {
+        codes.extend([Code::Unauthenticated, Code::Forbidden]);
+        operation.security = Some(vec![SecurityRequirement::new(BEARER, [] as [&str; 0])]);
+        let scope = match scope {
+            Scope::Client => "For tokens of scope client, and admin.",
+            Scope::Reader => "For tokens of scope reader, and admin.",
+            Scope::Admin => "For tokens of scope admin.",
+        };
+        operation.description = Some(scope.to_owned());
+    }
     let mut by_status = BTreeMap::<u16, Vec<String>>::new();
-    for code in codes(operation.operation_id.as_deref().unwrap_or_default()) {
+    for code in &codes {
         let name = serde_json::to_string(code).unwrap_or_default().replace('"', "`");
         by_status.entry(status(*code).as_u16()).or_default().push(name);
     }
@@ -195,6 +227,22 @@ mod tests {
         let schemas = &document["components"]["schemas"];
         assert!(schemas["PolicyFields"]["properties"]["limit"].is_object());
         assert!(schemas["PolicyFields"]["required"].is_null() && schemas["Policy"]["required"].is_array());
+    }
+
+    #[test]
+    fn every_operation_says_who_may_call_it() {
+        let document = serde_json::to_value(document()).expect("a document");
+        assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
+        for (path, item) in document["paths"].as_object().expect("paths") {
+            for operation in item.as_object().expect("operations").values() {
+                let open = path == "/healthz" || path == "/readyz";
+                for needs_token in ["security", "description"] {
+                    assert_eq!(operation[needs_token].is_null(), open, "{path}");
+                }
+                assert_eq!(operation["responses"]["401"].is_null(), open, "{path}");
+                assert_eq!(operation["responses"]["403"].is_null(), open, "{path}");
+            }
+        }
     }
 
     #[test]

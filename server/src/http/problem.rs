@@ -3,7 +3,7 @@
 use crate::refusal::Refusal;
 use crate::request::Invalid;
 use crate::store::{PolicyError, SettleError, StoreError};
-use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use queue_wire::{BODY_MAX_BYTES, Code, Problem};
@@ -26,6 +26,15 @@ pub(super) enum ApiError {
     BodyTooLarge,
     #[error("the body did not arrive in time")]
     RequestTimeout,
+    /// Nobody knows who calls.
+    #[error("{0}")]
+    Unauthenticated(&'static str),
+    /// The caller may not do this.
+    #[error("{0}")]
+    Forbidden(&'static str),
+    /// The caller may do this, but not with this key.
+    #[error("this token is not for this key")]
+    ForbiddenKey,
     #[error("there is nothing at this path; GET /openapi.json lists what there is")]
     RouteNotFound,
     #[error("this path has other methods; the header Allow lists them")]
@@ -76,6 +85,8 @@ impl ApiError {
             Self::UnsupportedMediaType => Code::UnsupportedMediaType,
             Self::BodyTooLarge => Code::BodyTooLarge,
             Self::RequestTimeout => Code::RequestTimeout,
+            Self::Unauthenticated(_) => Code::Unauthenticated,
+            Self::Forbidden(_) | Self::ForbiddenKey => Code::Forbidden,
             Self::RouteNotFound => Code::NotFound,
             Self::MethodNotAllowed => Code::MethodNotAllowed,
             Self::SemaphoreNotFound | Self::Refused(Refusal::SemaphoreNotFound) => Code::SemaphoreNotFound,
@@ -96,6 +107,7 @@ impl ApiError {
         match self {
             Self::Body(Invalid::Field { field, .. }) => Some(field.clone()),
             Self::Part { part, .. } => Some((*part).to_owned()),
+            Self::ForbiddenKey => Some("key".to_owned()),
             Self::Policy(PolicyError::Invalid { field, .. }) if field.is_empty() => Some(String::new()),
             Self::Policy(PolicyError::Invalid { field, .. }) => Some(format!("/{field}")),
             Self::Refused(Refusal::Invalid { field, .. }) => Some((*field).to_owned()),
@@ -150,6 +162,9 @@ impl IntoResponse for ApiError {
         response.headers_mut().remove(CONTENT_LENGTH);
         if matches!(problem.code, Code::TooManyWaiting | Code::Unavailable | Code::ShuttingDown) {
             response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_S);
+        }
+        if problem.code == Code::Unauthenticated {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response.extensions_mut().insert(problem);
         response

@@ -19,7 +19,9 @@ pub(super) async fn request(
     Key(key): Key,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Reply>, ApiError> {
-    Ok(Json(holder.request(key, request::request(&body)?).await?))
+    let message = request::request(&body)?;
+    drop(body); // it may be large, and the answer far away
+    Ok(Json(holder.request(key, message).await?))
 }
 
 /// Report without asking for permits: answered at once. `demand` is ignored.
@@ -31,7 +33,9 @@ pub(super) async fn sync(
     Key(key): Key,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Reply>, ApiError> {
-    Ok(Json(holder.sync(key, request::sync(&body)?).await?))
+    let message = request::sync(&body)?;
+    drop(body); // it may be large, and the answer far away
+    Ok(Json(holder.sync(key, message).await?))
 }
 
 /// Usage of one semaphore, in one snapshot.

@@ -2,7 +2,7 @@
 
 use super::StoreError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection, PgPool, Postgres};
+use sqlx::{Connection, PgConnection, PgPool, Row as _};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -25,14 +25,28 @@ pub const SESSION_SETTINGS: [(&str, &str); 7] = [
 ];
 
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
-    let options = PgConnectOptions::from_str(url).map_err(StoreError::Url)?;
-    Ok(options.application_name("pgsemaphore").options(SESSION_SETTINGS))
+    Ok(plain_options(url)?.options(SESSION_SETTINGS))
 }
 
+/// Options that a pooler lets pass. The session's settings have to come from its login.
+pub(super) fn options_behind_pooler(url: &str) -> Result<PgConnectOptions, StoreError> {
+    Ok(plain_options(url)?.extra_float_digits(None).statement_cache_capacity(0))
+}
+
+fn plain_options(url: &str) -> Result<PgConnectOptions, StoreError> {
+    let options = PgConnectOptions::from_str(url).map_err(StoreError::Url)?;
+    Ok(options.application_name("pgsemaphore"))
+}
+
+/// Connects once, to learn whether the database can be used, and makes the pool.
 pub(super) async fn pool(options: &PgConnectOptions, connections: u32) -> Result<PgPool, StoreError> {
-    let durable = durable(&mut connect(options).await?).await?;
-    if !durable {
+    let mut first = connect(options).await?;
+    if !durable(&mut first).await? {
         return Err(StoreError::NotDurable);
+    }
+    let missing = missing_settings(&mut first).await?;
+    if !missing.is_empty() {
+        return Err(StoreError::Settings { missing });
     }
     let pool = PgPoolOptions::new()
         .max_connections(connections)
@@ -46,7 +60,7 @@ pub(super) async fn pool(options: &PgConnectOptions, connections: u32) -> Result
         })
         .after_connect(|connection, _| {
             Box::pin(async move {
-                if durable_connection(connection).await? {
+                if durable(connection).await? {
                     return Ok(());
                 }
                 tracing::error!("{}", StoreError::NotDurable);
@@ -56,20 +70,29 @@ pub(super) async fn pool(options: &PgConnectOptions, connections: u32) -> Result
     Ok(pool.connect_lazy_with(options.clone()))
 }
 
-async fn connect(options: &PgConnectOptions) -> Result<sqlx::PgConnection, StoreError> {
-    let connected = tokio::time::timeout(ACQUIRE_TIMEOUT, sqlx::PgConnection::connect_with(options)).await;
+async fn connect(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
+    let connected = tokio::time::timeout(ACQUIRE_TIMEOUT, PgConnection::connect_with(options)).await;
     connected.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(|error| match error.into() {
         StoreError::Fault(error) => StoreError::Unavailable(error),
         other => other,
     })
 }
 
-async fn durable(connection: &mut sqlx::PgConnection) -> Result<bool, StoreError> {
-    Ok(durable_connection(connection).await?)
+/// In the simple protocol: what is parsed here need not be known where it is executed, see `connections.rs`.
+async fn durable(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let row = sqlx::raw_sql("SHOW synchronous_commit").fetch_one(connection).await?;
+    Ok(row.try_get::<String, _>(0)? != "off")
 }
 
-async fn durable_connection(connection: &mut sqlx::PgConnection) -> Result<bool, sqlx::Error> {
-    let setting: String =
-        sqlx::query_scalar::<Postgres, _>("SHOW synchronous_commit").fetch_one(connection).await?;
-    Ok(setting != "off")
+/// Which of [`SESSION_SETTINGS`] do not hold, as `name = value`.
+async fn missing_settings(connection: &mut PgConnection) -> Result<String, sqlx::Error> {
+    let mut missing = Vec::new();
+    for row in sqlx::raw_sql(include_str!("../../queries/read_settings.sql")).fetch_all(connection).await? {
+        let (name, found): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        let wanted = SESSION_SETTINGS.iter().find(|(wanted, _)| *wanted == name);
+        missing.extend(
+            wanted.filter(|(_, value)| *value != found).map(|(name, value)| format!("{name} = {value}")),
+        );
+    }
+    Ok(missing.join(", "))
 }

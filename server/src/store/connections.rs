@@ -4,12 +4,16 @@
 //! gone without a word, as a machine does that failed over or froze: TCP notices that after a quarter of an hour, or
 //! never, and until then callers, timers and the places in the pool would be lost. A connection that did not answer, or
 //! was abandoned while it worked, is closed and not used again.
+//!
+//! Behind a pooler in transaction mode each transaction may be on another session of PostgreSQL. So no prepared statement
+//! gets a name, and what needs no transaction runs in one all the same: to be parsed and executed takes two messages.
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
+use sqlx::error::BoxDynError;
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgQueryResult, PgRow, PgStatement, PgTypeInfo};
-use sqlx::{Describe, Either, Error, Execute, Executor, PgConnection, PgPool, Postgres, SqlStr};
+use sqlx::postgres::{PgArguments, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
+use sqlx::{Describe, Either, Error, Execute, Executor, PgPool, Postgres, SqlStr};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -19,27 +23,48 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// A pool whose statements end in bounded time.
 #[derive(Debug, Clone)]
-pub(crate) struct Connections(PgPool);
+pub(crate) struct Connections {
+    pool: PgPool,
+    behind_pooler: bool,
+}
 
 /// A connection in use.
 pub(crate) struct Lent {
-    connection: PoolConnection<Postgres>,
+    session: Session,
     /// All that it was asked is answered: it may be used again.
     answered: bool,
 }
 
+/// A connection as statements use it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    connection: PoolConnection<Postgres>,
+    behind_pooler: bool,
+}
+
+/// A statement as a session sends it.
+struct Sent<E> {
+    statement: E,
+    named: bool,
+}
+
 impl Connections {
-    pub(super) fn new(pool: PgPool) -> Self {
-        Self(pool)
+    pub(super) fn new(pool: PgPool, behind_pooler: bool) -> Self {
+        Self { pool, behind_pooler }
     }
 
-    /// The pool itself, for work that may take long.
-    pub(super) fn unbounded(&self) -> &PgPool {
-        &self.0
+    pub(super) fn behind_pooler(&self) -> bool {
+        self.behind_pooler
+    }
+
+    /// Closes all connections; statements under way end first.
+    pub(super) async fn close(&self) {
+        self.pool.close().await;
     }
 
     pub(super) async fn lend(&self) -> Result<Lent, Error> {
-        Ok(Lent { connection: self.0.acquire().await?, answered: false })
+        let connection = self.pool.acquire().await?;
+        Ok(Lent { session: Session { connection, behind_pooler: self.behind_pooler }, answered: false })
     }
 }
 
@@ -61,7 +86,13 @@ impl<'c> Executor<'c> for &'c Connections {
     {
         let steps = async move {
             let mut lent = self.lend().await?;
-            let steps: Vec<_> = bounded(lent.fetch_many(query).collect()).await?;
+            let work = async {
+                lent.open().await?;
+                let steps: Vec<_> = lent.session.fetch_many(query).collect().await;
+                lent.shut().await?;
+                Ok::<_, Error>(steps)
+            };
+            let steps = bounded(work).await??;
             lent.give_back();
             Ok::<_, Error>(stream::iter(steps))
         };
@@ -75,7 +106,13 @@ impl<'c> Executor<'c> for &'c Connections {
     {
         Box::pin(async move {
             let mut lent = self.lend().await?;
-            let row = bounded(lent.fetch_optional(query)).await?;
+            let work = async {
+                lent.open().await?;
+                let row = lent.session.fetch_optional(query).await;
+                lent.shut().await?;
+                Ok::<_, Error>(row)
+            };
+            let row = bounded(work).await??;
             lent.give_back();
             row
         })
@@ -89,14 +126,79 @@ impl<'c> Executor<'c> for &'c Connections {
     where
         'c: 'e,
     {
-        self.0.prepare_with(sql, parameters)
+        self.pool.prepare_with(sql, parameters)
     }
 
     fn describe<'e>(self, sql: SqlStr) -> BoxFuture<'e, Result<Describe<Postgres>, Error>>
     where
         'c: 'e,
     {
-        self.0.describe(sql)
+        self.pool.describe(sql)
+    }
+}
+
+/// Statements within transactions.
+impl<'c> Executor<'c> for &'c mut Session {
+    type Database = Postgres;
+
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, Result<Either<PgQueryResult, PgRow>, Error>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let sent = self.sent(query);
+        self.connection.fetch_many(sent)
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<PgRow>, Error>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let sent = self.sent(query);
+        self.connection.fetch_optional(sent)
+    }
+
+    fn prepare_with<'e>(
+        self,
+        sql: SqlStr,
+        parameters: &'e [PgTypeInfo],
+    ) -> BoxFuture<'e, Result<PgStatement, Error>>
+    where
+        'c: 'e,
+    {
+        self.connection.prepare_with(sql, parameters)
+    }
+
+    fn describe<'e>(self, sql: SqlStr) -> BoxFuture<'e, Result<Describe<Postgres>, Error>>
+    where
+        'c: 'e,
+    {
+        self.connection.describe(sql)
+    }
+}
+
+impl<'q, E: Execute<'q, Postgres>> Execute<'q, Postgres> for Sent<E> {
+    fn sql(self) -> SqlStr {
+        self.statement.sql()
+    }
+
+    fn statement(&self) -> Option<&PgStatement> {
+        self.statement.statement()
+    }
+
+    fn take_arguments(&mut self) -> Result<Option<PgArguments>, BoxDynError> {
+        self.statement.take_arguments()
+    }
+
+    fn persistent(&self) -> bool {
+        self.named && self.statement.persistent()
+    }
+}
+
+impl Session {
+    fn sent<E>(&self, statement: E) -> Sent<E> {
+        Sent { statement, named: !self.behind_pooler }
     }
 }
 
@@ -105,26 +207,43 @@ impl Lent {
     pub(super) fn give_back(mut self) {
         self.answered = true;
     }
+
+    /// Before a statement that needs no transaction.
+    async fn open(&mut self) -> Result<(), Error> {
+        self.behind_pooler("BEGIN").await
+    }
+
+    /// After it. Where it failed this rolls back.
+    async fn shut(&mut self) -> Result<(), Error> {
+        self.behind_pooler("COMMIT").await
+    }
+
+    async fn behind_pooler(&mut self, statement: &'static str) -> Result<(), Error> {
+        if self.session.behind_pooler {
+            sqlx::raw_sql(statement).execute(&mut self.session).await?;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
         if !self.answered {
-            self.connection.close_on_drop();
+            self.session.connection.close_on_drop();
         }
     }
 }
 
 impl Deref for Lent {
-    type Target = PgConnection;
+    type Target = Session;
 
-    fn deref(&self) -> &PgConnection {
-        &self.connection
+    fn deref(&self) -> &Session {
+        &self.session
     }
 }
 
 impl DerefMut for Lent {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.connection
+    fn deref_mut(&mut self) -> &mut Session {
+        &mut self.session
     }
 }

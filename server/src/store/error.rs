@@ -19,6 +19,18 @@ pub enum StoreError {
         "the database has synchronous_commit = off, so what a reply says could be lost; set it to on or local"
     )]
     NotDurable,
+    /// Sessions behind a pooler are not set up as a holder needs them.
+    #[error(
+        "behind the pooler these settings are missing: {missing}; give them to the login with ALTER ROLE ... SET, or \
+         log in as pgsemaphore_holder, which has them (`pgsemaphore roles create`)"
+    )]
+    Settings {
+        /// Which, as `name = value`.
+        missing: String,
+    },
+    /// A pooler refuses what a session asks for.
+    #[error("there is a pooler in between ({}): only `serve` works through one, with --pooler", cause(.0))]
+    Pooler(#[source] sqlx::Error),
     /// The schema is older than this binary.
     #[error("the schema is at version {found}, this holder needs {needed}: run `pgsemaphore migrate`")]
     Schema {
@@ -67,6 +79,9 @@ impl From<sqlx::Error> for StoreError {
         if code(&error).is_some_and(is_login) {
             return Self::Login(error);
         }
+        if is_pooler(&error) {
+            return Self::Pooler(error);
+        }
         let unavailable = match &error {
             sqlx::Error::Database(e) => e.code().is_some_and(|code| is_transient(&code) || is_away(&code)),
             sqlx::Error::Io(_)
@@ -94,6 +109,11 @@ fn cause(error: &sqlx::Error) -> String {
 /// A wrong user, password or database.
 fn is_login(code: &str) -> bool {
     code.starts_with("28") || code == "3D000"
+}
+
+/// What PgBouncer says of the settings of a session that asks for some at its start.
+fn is_pooler(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Database(e) if e.message().contains("unsupported startup parameter"))
 }
 
 /// A connection that ended. One that just does not answer is another matter: the next one would not, either.

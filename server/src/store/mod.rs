@@ -7,7 +7,9 @@ mod apply;
 mod clients;
 mod connect;
 mod connections;
+mod declared;
 mod error;
+mod explain;
 mod heartbeat;
 mod hints;
 mod keys;
@@ -15,6 +17,7 @@ mod load;
 mod policies;
 mod prepare;
 mod rows;
+mod schema;
 mod transaction;
 mod usage;
 
@@ -22,10 +25,13 @@ pub(crate) use apply::apply;
 pub use clients::{KnownClient, SettleError, Settled};
 pub use connect::SESSION_SETTINGS;
 use connections::Connections;
+pub use declared::{Applied, ApplyError, Outcome};
 pub use error::StoreError;
+pub use explain::{Held, Situation};
 pub(crate) use load::{Loaded, Missing, Taken, knows_clients, load, take};
 pub use policies::{Policy, PolicyError, PolicyPage};
 pub(crate) use prepare::Prepared;
+pub use schema::UninstallError;
 pub use transaction::Attempts;
 pub(crate) use transaction::{Attempt, Body, Step};
 pub use usage::{BlockedUsage, ClientUsage, GroupUsage, SemaphorePage, SemaphoreUsage, Usage};
@@ -59,18 +65,25 @@ impl Store {
     /// [`StoreError::Url`] for a URL that can't be read, [`StoreError::Unavailable`] when nothing answers,
     /// [`StoreError::NotDurable`] where `synchronous_commit` is `off`.
     pub async fn connect(url: &str, connections: u32) -> Result<Self, StoreError> {
-        let options = connect::options(url)?;
-        let pool = connect::pool(&options, connections).await?;
-        Ok(Self { connections: Connections::new(pool), options, counters: Arc::default() })
+        Self::connect_with(connect::options(url)?, connections, false).await
     }
 
-    /// Applies the migrations that are missing.
+    /// As [`Store::connect`], through a pooler in transaction mode, such as PgBouncer. The login must have
+    /// [`SESSION_SETTINGS`], and nothing is told by NOTIFY.
     ///
     /// # Errors
-    /// [`StoreError::Migrate`] says which one failed; a later run goes on from there.
-    pub async fn migrate(&self) -> Result<(), StoreError> {
-        let mut connection = self.connections.unbounded().acquire().await.map_err(StoreError::from)?;
-        crate::MIGRATOR.run(&mut *connection).await.map_err(StoreError::Migrate)
+    /// As [`Store::connect`], and [`StoreError::Settings`] where a setting is missing.
+    pub async fn connect_behind_pooler(url: &str, connections: u32) -> Result<Self, StoreError> {
+        Self::connect_with(connect::options_behind_pooler(url)?, connections, true).await
+    }
+
+    async fn connect_with(
+        options: PgConnectOptions,
+        connections: u32,
+        behind_pooler: bool,
+    ) -> Result<Self, StoreError> {
+        let pool = connect::pool(&options, connections).await?;
+        Ok(Self { connections: Connections::new(pool, behind_pooler), options, counters: Arc::default() })
     }
 
     /// Checks that the database answers and that its schema is new enough for this binary.
@@ -108,9 +121,14 @@ impl Store {
         &self.options
     }
 
+    /// Whether nothing can be heard from other holders and psql.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.connections.behind_pooler()
+    }
+
     /// Closes all connections; statements under way end first.
     pub async fn close(&self) {
-        self.connections.unbounded().close().await;
+        self.connections.close().await;
     }
 }
 

@@ -60,7 +60,11 @@ pub(super) struct KeyRow {
     slot_cap: Option<i32>,
     pub(super) pattern: Option<String>,
     policy_limit: Option<i32>,
-    limit_function: Option<String>,
+    pub(super) limit_function: Option<String>,
+    pub(super) group_limit_function: Option<String>,
+    pub(super) can_grant_function: Option<String>,
+    paused: Option<bool>,
+    paused_groups: Option<Vec<String>>,
     grant_timeout_ms: Option<i32>,
     pub(super) round_wait_ms: Option<i32>,
     pub(super) round_period_ms: Option<i32>,
@@ -104,13 +108,15 @@ impl KeyRow {
         }
     }
 
-    /// The policy; a limit that a function resolves counts as not resolved.
+    /// The policy; a limit that a function says is not resolved yet.
     pub(super) fn policy(&self) -> Result<Option<Policy>, StoreError> {
         if self.pattern.is_none() {
             return Ok(None);
         }
         Ok(Some(Policy {
             limit: self.policy_limit.filter(|_| self.limit_function.is_none()).map(i64::from),
+            paused: self.paused.unwrap_or(false),
+            paused_groups: self.paused_groups.iter().flatten().map(Group::new).collect(),
             grant_timeout: i64::from(self.grant_timeout_ms.unwrap_or(0)) * 1000,
             round_period: i64::from(self.round_period_ms.unwrap_or(0)) * 1000,
             provisioning: self.provisioning()?,
@@ -265,6 +271,8 @@ impl BlockedJson {
 
     fn entry(self) -> Result<BlockedEntry, StoreError> {
         let reason = match self.reason.as_str() {
+            "paused" => Reason::Paused,
+            "not_permitted" => Reason::NotPermitted,
             "limit_resolution_error" => Reason::LimitResolutionError,
             "group_limit" => Reason::GroupLimit,
             "limit" => Reason::Limit,
@@ -277,6 +285,8 @@ impl BlockedJson {
 
 fn reason_text(reason: Reason) -> &'static str {
     match reason {
+        Reason::Paused => "paused",
+        Reason::NotPermitted => "not_permitted",
         Reason::LimitResolutionError => "limit_resolution_error",
         Reason::GroupLimit => "group_limit",
         Reason::Limit => "limit",

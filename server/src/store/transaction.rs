@@ -95,6 +95,14 @@ impl Store {
         }
     }
 
+    /// Begins a transaction that is not repeated, for what a person asks for once: `begin` says how. Unless
+    /// [`commit_once`] ends it, it is rolled back and its connection closed.
+    pub(super) async fn begin_once(&self, begin: &'static str) -> Result<Lent, sqlx::Error> {
+        let mut lent = self.pool().lend().await?;
+        sqlx::raw_sql(begin).execute(&mut *lent).await?;
+        Ok(lent)
+    }
+
     async fn attempt<B: Body>(&self, key: &SemaphoreKey, body: &B) -> Result<B::Output, StoreError> {
         let tx = self.pool().lend().await?;
         let mut attempt = Attempt { tx, writer: rand::random(), version: None };
@@ -125,6 +133,13 @@ impl Store {
         let row: Option<(i64, i64)> = query.fetch_optional(self.pool()).await?;
         Ok(row.is_some_and(|(found, by)| Some(found) == version && by == writer))
     }
+}
+
+/// Commits what [`Store::begin_once`] began.
+pub(super) async fn commit_once(mut lent: Lent) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql("COMMIT").execute(&mut *lent).await?;
+    lent.give_back();
+    Ok(())
 }
 
 /// How an attempt ended.

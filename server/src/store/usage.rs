@@ -6,7 +6,7 @@ use sqlx::FromRow;
 use utoipa::ToSchema;
 
 /// Longest list of groups, of clients and of blocked demand.
-const LIST_MAX: usize = 1_000;
+pub(super) const LIST_MAX: usize = 1_000;
 
 /// Usage of one semaphore.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow, ToSchema)]
@@ -154,7 +154,7 @@ impl Store {
 }
 
 impl Usage {
-    fn finished(mut self) -> Self {
+    pub(super) fn finished(mut self) -> Self {
         self.v = queue_wire::VERSION;
         self.truncated =
             [self.groups.len(), self.clients.len(), self.blocked.len()].iter().any(|n| *n > LIST_MAX);

@@ -116,6 +116,6 @@ fn scopes(lacks: Option<Reason>, group: &Group) -> Vec<Option<&Group>> {
     match lacks {
         Some(Reason::Limit) => vec![None, Some(group)],
         Some(Reason::GroupLimit) => vec![Some(group)],
-        Some(Reason::LimitResolutionError) | None => Vec::new(),
+        Some(Reason::Paused | Reason::NotPermitted | Reason::LimitResolutionError) | None => Vec::new(),
     }
 }

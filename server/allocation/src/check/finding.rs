@@ -78,7 +78,9 @@ pub(super) fn silent_leases_are_retired(case: &Case) -> Result<(), Violation> {
     let live = || case.known().filter(|block| block.kind == Kind::Lease && block.status == Status::Active);
     let due = |lease: &Block| lease.reported_at + lease.ttl;
     let round = case.work == Work::Round && case.before.policy.is_some();
-    if let Some(lease) = live().find(|lease| round && due(lease) <= case.plan.now) {
+    let paused =
+        |lease: &Block| case.before.policy.as_ref().is_some_and(|policy| policy.pauses(&lease.group));
+    if let Some(lease) = live().find(|lease| round && !paused(lease) && due(lease) <= case.plan.now) {
         return violated("P4", format!("{lease:?} is silent for its ttl and is not retired"));
     }
     let looked_at = case.plan.semaphore.leases_due;

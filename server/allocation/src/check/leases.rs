@@ -43,6 +43,11 @@ pub(super) fn that_may_not_stay_are_retired(case: &Case) -> Result<(), Violation
     }
     let live = case.plan.semaphore.live_leases;
     let policy = case.before.policy.as_ref().filter(|policy| policy.provisioning != Provisioning::None);
+    let pauses =
+        case.before.policy.as_ref().is_some_and(|policy| policy.paused || !policy.paused_groups.is_empty());
+    if pauses {
+        return Ok(()); // what is paused keeps its leases, so the key's counters say nothing
+    }
     let Some(policy) = policy else {
         return if live == 0 {
             Ok(())
@@ -70,6 +75,21 @@ pub(super) fn that_may_not_stay_are_retired(case: &Case) -> Result<(), Violation
         }
     }
     Ok(())
+}
+
+/// After a round no lease is live of a client that may not be admitted to its group, unless that is paused.
+pub(super) fn of_who_is_not_permitted_are_retired(case: &Case) -> Result<(), Violation> {
+    let Some(policy) = case.before.policy.as_ref().filter(|_| case.work == Work::Round) else {
+        return Ok(());
+    };
+    let denied = |lease: &Block| {
+        let owner = (lease.client.clone(), lease.group.clone());
+        case.before.not_permitted.contains(&owner) && !policy.pauses(&lease.group)
+    };
+    match case.known().find(|block| is_live(block) && denied(block)) {
+        Some(lease) => violated("P1", format!("{lease:?} is live and its client is not permitted")),
+        None => Ok(()),
+    }
 }
 
 /// Permits used above what leases may use.

@@ -56,8 +56,10 @@ pub fn check(work: Work, before: &State, calls: &[Call], plan: &Plan) -> Result<
     finding::silent_leases_are_retired(&case)?;
     leases::go_where_they_may(&case)?;
     leases::that_may_not_stay_are_retired(&case)?;
+    leases::of_who_is_not_permitted_are_retired(&case)?;
     telling::every_demand_is_explained(&case)?;
     telling::reasons_are_true(&case)?;
+    telling::obstacles_come_first(&case)?;
     telling::contended_groups_are_told(&case)?;
     telling::what_is_blocked_is_kept(&case)?;
     telling::every_verdict_is_what_is_written(&case)

@@ -5,7 +5,7 @@ use super::{Case, Violation, Work, fencing, violated};
 use crate::answers::{Answer, Outcome, Verdict, VerdictStatus};
 use crate::blocked::{Lacking, Reason};
 use crate::call::Call;
-use crate::names::{BlockId, Group, Permits};
+use crate::names::{BlockId, ClientId, Group, Permits};
 use crate::state::{Block, Kind, Provisioning, Status};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,6 +55,37 @@ pub(super) fn reasons_are_true(case: &Case) -> Result<(), Violation> {
     Ok(())
 }
 
+/// What stands in the way of demand whatever is left comes before what is used up, in the order of the reasons; and
+/// nothing is admitted where something does.
+pub(super) fn obstacles_come_first(case: &Case) -> Result<(), Violation> {
+    for (call, outcome) in case.calls.iter().zip(&case.plan.answers) {
+        let Outcome::Answered(answer) = outcome else { continue };
+        for lacks in &answer.blocked {
+            let expected = obstacle(case, &call.client, &lacks.group);
+            let used_up = matches!(lacks.reason, Reason::Limit | Reason::GroupLimit);
+            if expected.map_or(!used_up, |expected| expected != lacks.reason) {
+                return violated("P6", format!("{lacks:?} of {:?}, where {expected:?} holds", call.client));
+            }
+        }
+    }
+    match case.made().find(|block| obstacle(case, &block.client, &block.group).is_some()) {
+        Some(block) => violated("P1", format!("{block:?} is made where nothing may be admitted")),
+        None => Ok(()),
+    }
+}
+
+fn obstacle(case: &Case, client: &ClientId, group: &Group) -> Option<Reason> {
+    let policy = case.before.policy.as_ref()?;
+    let unresolved = case.before.groups.get(group).is_some_and(|usage| usage.unresolved);
+    let denied = case.before.not_permitted.iter().any(|(who, at)| who == client && at == group);
+    let in_order = [
+        (policy.paused || policy.paused_groups.contains(group), Reason::Paused),
+        (denied, Reason::NotPermitted),
+        (policy.limit.is_none() || unresolved, Reason::LimitResolutionError),
+    ];
+    in_order.into_iter().find(|(holds, _)| *holds).map(|(_, reason)| reason)
+}
+
 /// A reply names exactly the contended groups in which its client holds a lease; a group is contended at least where a
 /// reply of this round says so.
 pub(super) fn contended_groups_are_told(case: &Case) -> Result<(), Violation> {
@@ -94,7 +125,7 @@ fn is_used_up(case: &Case, charged: Permits, lacks: &Lacking) -> bool {
     };
     lacks.count > 0
         && match lacks.reason {
-            Reason::LimitResolutionError => limit.is_none(),
+            Reason::Paused | Reason::NotPermitted | Reason::LimitResolutionError => true,
             Reason::GroupLimit => ceiling.is_some_and(|ceiling| group >= ceiling),
             Reason::Limit => limit.is_some_and(of_mode),
         }

@@ -42,7 +42,7 @@ impl Reader<'_> {
             };
             let limit = row.permit_limit.map(i64::from);
             let contended_until = row.contended_until.map(db_time);
-            let usage = GroupUsage { grants, leases, live_leases, limit, contended_until };
+            let usage = GroupUsage { grants, leases, live_leases, limit, unresolved: false, contended_until };
             self.state.groups.insert(Group::new(row.grp), usage);
         }
         Ok(())

@@ -3,8 +3,10 @@
 mod blocks;
 mod clients;
 mod groups;
+mod resolve;
 mod room;
 
+use self::resolve::Functions;
 use super::rows::{KeyRow, db_time};
 use super::transaction::Attempt;
 use super::{StoreError, Timing, millis};
@@ -26,6 +28,7 @@ pub(crate) struct Taken {
     /// Rows of batches that exist.
     pub(crate) batch_cap: i32,
     pattern: Option<String>,
+    functions: Functions,
 }
 
 /// Rows that a round needs and that do not exist. They are made outside of it.
@@ -67,6 +70,11 @@ pub(crate) async fn take(attempt: &mut Attempt, key: &SemaphoreKey) -> Result<Ta
         batch_cap: row.batch_cap.unwrap_or(0),
         semaphore: row.version.map(|_| row.semaphore()),
         pattern: row.pattern,
+        functions: Functions {
+            limit: row.limit_function,
+            group_limit: row.group_limit_function,
+            can_grant: row.can_grant_function,
+        },
     })
 }
 
@@ -107,6 +115,9 @@ pub(crate) async fn load(
     reader.read_unseen().await?;
     reader.read_all_of_some().await?;
     reader.read_groups().await?;
+    if work == Work::Round {
+        reader.resolve(&taken.functions).await?;
+    }
     let State { now, semaphore, policy, groups, .. } = &reader.state;
     if must_read_leases(work, *now, semaphore, policy.as_ref(), groups) {
         reader.read_leases().await?;

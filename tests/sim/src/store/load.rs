@@ -43,6 +43,11 @@ impl MemoryStore {
             state.due = rows.due(now);
         }
         let silent_since = silent_since(work, now, &state.semaphore, state.policy.as_ref());
+        if work == Work::Round {
+            let denied = limits.iter().flat_map(|limits| &limits.not_permitted);
+            let calls_here = |client: &ClientId| calls.iter().any(|call| call.client == *client);
+            state.not_permitted = denied.filter(|(client, _)| calls_here(client)).cloned().collect();
+        }
         state.silence = silent_since.map(|since| rows.silence(since, self.serving_since));
         state.blocks.extend(rows.reported(calls));
         state.blocks.extend(rows.listed(&state.due));
@@ -148,7 +153,9 @@ impl Rows {
         let named: BTreeSet<_> = of_blocks.chain(demanded).chain(blocked).collect();
         let usage = |group: &Group| {
             let limit = limits.and_then(|limits| limits.groups.get(group)).copied();
-            GroupUsage { limit, ..self.groups.get(group).cloned().unwrap_or_default() }
+            let unresolved =
+                limit.is_none() && limits.is_some_and(|limits| limits.unresolved.contains(group));
+            GroupUsage { limit, unresolved, ..self.groups.get(group).cloned().unwrap_or_default() }
         };
         named.into_iter().map(|group| (group.clone(), usage(group))).collect()
     }

@@ -16,7 +16,7 @@ use pgsemaphore_allocation::{
     Block, Client, ClientId, DbTime, Group, GroupUsage, Micros, Permits, Plan, Policy, Provisioning,
     Semaphore, SemaphoreKey, Slot,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The rows of every key, and the limits in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -34,6 +34,10 @@ pub struct Limits {
     pub policy: Policy,
     /// Ceilings of groups that have one.
     pub groups: BTreeMap<Group, Permits>,
+    /// Groups whose ceiling can't be resolved.
+    pub unresolved: BTreeSet<Group>,
+    /// Who may not be admitted where.
+    pub not_permitted: BTreeSet<(ClientId, Group)>,
 }
 
 impl Limits {
@@ -41,6 +45,8 @@ impl Limits {
     pub fn of_grants(limit: Permits, grant_timeout: Micros) -> Self {
         let policy = Policy {
             limit: Some(limit),
+            paused: false,
+            paused_groups: BTreeSet::new(),
             grant_timeout,
             round_period: 0,
             provisioning: Provisioning::None,
@@ -50,7 +56,8 @@ impl Limits {
             settle_after: None,
             stamp: 0,
         };
-        Self { policy, groups: BTreeMap::new() }
+        let (groups, unresolved, not_permitted) = Default::default();
+        Self { policy, groups, unresolved, not_permitted }
     }
 }
 
@@ -143,7 +150,7 @@ impl Rows {
         self.version += 1;
         self.semaphore = plan.semaphore.clone();
         for (group, usage) in &plan.groups {
-            self.groups.insert(group.clone(), GroupUsage { limit: None, ..usage.clone() });
+            self.groups.insert(group.clone(), GroupUsage { limit: None, unresolved: false, ..usage.clone() });
         }
         for (slot, block) in &plan.blocks {
             assert!((0..self.semaphore.slot_cap).contains(slot), "row {slot} does not exist");

@@ -126,6 +126,8 @@ fn status(status: VerdictStatus) -> wire::Status {
 
 fn blocked(lacking: Lacking) -> wire::Blocked {
     let reason = match lacking.reason {
+        Reason::Paused => wire::Reason::Paused,
+        Reason::NotPermitted => wire::Reason::NotPermitted,
         Reason::LimitResolutionError => wire::Reason::LimitResolutionError,
         Reason::GroupLimit => wire::Reason::GroupLimit,
         Reason::Limit => wire::Reason::Limit,

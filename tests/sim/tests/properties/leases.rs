@@ -3,7 +3,7 @@
 use crate::invariants::{left, made};
 use crate::world::Case;
 use pgsemaphore_allocation::{
-    Block, BlockId, Call, Group, Kind, Permits, Policy, Provisioning, Semaphore, Status, Work,
+    Block, BlockId, Call, ClientId, Group, Kind, Permits, Policy, Provisioning, Semaphore, Status, Work,
 };
 use pgsemaphore_sim::Rows;
 use std::collections::BTreeSet;
@@ -30,7 +30,12 @@ fn goes_where_it_may(case: &Case, lease: &Block, after: &Rows) -> Result<(), Str
     let others = after.blocks.values().filter(|other| other.id != lease.id);
     let mut others = others.filter(|other| other.client == lease.client && other.group == lease.group);
     let small = (1..=policy.permits_per_lease).contains(&lease.permits);
-    if asks && small && may_have(case, policy, &lease.group) && !others.any(can_draw) {
+    if asks
+        && small
+        && may_enter(case, policy, &lease.client, &lease.group)
+        && may_have(case, policy, &lease.group)
+        && !others.any(can_draw)
+    {
         return Ok(());
     }
     Err(format!("{lease:?} may not be"))
@@ -38,6 +43,12 @@ fn goes_where_it_may(case: &Case, lease: &Block, after: &Rows) -> Result<(), Str
 
 fn wants(call: &Call, group: &Group) -> bool {
     call.takes_leases && call.demand.iter().any(|demand| demand.group == *group && demand.count > 0)
+}
+
+/// Nothing stands in the way of the client in the group, whatever is left.
+fn may_enter(case: &Case, policy: &Policy, client: &ClientId, group: &Group) -> bool {
+    let denied = case.state.not_permitted.contains(&(client.clone(), group.clone()));
+    !policy.pauses(group) && !denied && !case.state.groups[group].unresolved
 }
 
 fn may_have(case: &Case, policy: &Policy, group: &Group) -> bool {
@@ -68,7 +79,8 @@ fn nothing_is_withheld(case: &Case, before: &Rows, after: &Rows) -> Result<(), S
             let usage = after.groups.get(&demand.group).cloned().unwrap_or_default();
             let ceiling = case.state.groups[&demand.group].limit.unwrap_or(Permits::MAX);
             let full = usage.grants + usage.leases >= ceiling;
-            if !served && !full && may_have(case, policy, &demand.group) {
+            let enters = may_enter(case, policy, &call.client, &demand.group);
+            if !served && !full && enters && may_have(case, policy, &demand.group) {
                 return Err(format!("{demand:?} gets no lease of {room}"));
             }
         }
@@ -128,9 +140,16 @@ fn coming(after: &Rows, group: Option<&Group>, without: Option<BlockId>) -> Perm
 }
 
 fn has_to_go(case: &Case, policy: &Policy, lease: &Block) -> bool {
+    if policy.pauses(&lease.group) {
+        return false;
+    }
     let silent = case.work == Work::Round && lease.reported_at + lease.ttl <= case.state.now;
+    let denied = case.state.not_permitted.contains(&(lease.client.clone(), lease.group.clone()));
     let limited = case.state.groups.get(&lease.group).is_some_and(|group| group.limit.is_some());
-    silent || policy.provisioning == Provisioning::None || (limited && !policy.leases_within_group_limit)
+    silent
+        || denied
+        || policy.provisioning == Provisioning::None
+        || (limited && !policy.leases_within_group_limit)
 }
 
 /// A lease is retired for a reason: for a budget the newest first, and no more than needed.
@@ -154,7 +173,7 @@ fn needed(
     let live: Vec<_> = before.blocks.values().filter(|old| old.is_live_lease()).collect();
     let live =
         live.into_iter().filter_map(|old| after.blocks.get(&old.id.slot).filter(|new| new.id == old.id));
-    for younger in live.filter(|block| block.is_live_lease()) {
+    for younger in live.filter(|block| block.is_live_lease() && !policy.pauses(&block.group)) {
         for lease in for_budget.iter().filter(|lease| lease.id < younger.id) {
             if lease.group == younger.group || group_excess(case, &lease.group, before, after) <= 0 {
                 return Err(format!("{lease:?} is retired before {younger:?}"));
@@ -166,7 +185,8 @@ fn needed(
 
 /// After a round or a timer whatever has to go is gone, as far as the rows that were read show it.
 fn what_must_go_is_gone(case: &Case, policy: &Policy, before: &Rows, after: &Rows) -> Result<(), String> {
-    let mut live = after.blocks.values().filter(|block| block.is_live_lease());
+    let active = |block: &&Block| block.is_live_lease() && !policy.pauses(&block.group);
+    let mut live = after.blocks.values().filter(active);
     if let Some(lease) = live.clone().find(|lease| has_to_go(case, policy, lease)) {
         return Err(format!("{lease:?} is not retired"));
     }
@@ -177,7 +197,7 @@ fn what_must_go_is_gone(case: &Case, policy: &Policy, before: &Rows, after: &Row
     if over > coming(after, None, None) && live.next().is_some() {
         return Err(format!("{over} permits above the budget and leases are live"));
     }
-    for lease in after.blocks.values().filter(|block| block.is_live_lease()) {
+    for lease in after.blocks.values().filter(active) {
         let over = group_excess(case, &lease.group, before, after);
         if over > coming(after, Some(&lease.group), None) {
             return Err(format!("{over} permits above the group's ceiling and {lease:?} is live"));

@@ -15,9 +15,9 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use world::{World, any_world};
 
-/// 900 worlds, or as many as are asked for.
+/// 1300 worlds, or as many as are asked for.
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(900)
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1300)
 }
 
 proptest! {

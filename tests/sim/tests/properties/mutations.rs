@@ -56,7 +56,7 @@ pub(crate) const ALL: &[Mutation] = &[
     mutation("serve the youngest first", &["P5"], t::serve_the_youngest),
     mutation("say too small a lack", &["P6"], t::lack_less),
     mutation("say no lack", &["P6"], t::lack_nothing),
-    mutation("say a wrong reason", &["P6"], t::say_a_wrong_reason),
+    mutation("say a wrong reason", &["P5", "P6"], t::say_a_wrong_reason),
     mutation("hide that the key is contended", &["P6"], t::hide_contention),
     mutation("keep other reasons than were told", &["P6"], t::keep_other_reasons),
     mutation("lease one more than the budget", &["P1"], l::one_more_than_the_budget),

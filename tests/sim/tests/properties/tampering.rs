@@ -353,7 +353,7 @@ pub(crate) fn say_a_wrong_reason(_: &Case, plan: &Plan) -> Option<Plan> {
     tamper_lack(plan, |answer| {
         let reason = &mut answer.blocked[0].reason;
         *reason = match reason {
-            Reason::LimitResolutionError => Reason::Limit,
+            Reason::Paused | Reason::NotPermitted | Reason::LimitResolutionError => Reason::Limit,
             Reason::GroupLimit | Reason::Limit => Reason::LimitResolutionError,
         };
     })

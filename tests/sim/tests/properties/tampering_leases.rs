@@ -114,6 +114,11 @@ fn keep_live(case: &Case, plan: &Plan, which: impl Fn(&Block) -> bool) -> Option
     Some(plan)
 }
 
+/// Whether something is, so that leases may stay that nothing provisions.
+fn is_paused(case: &Case) -> bool {
+    case.state.policy.as_ref().is_some_and(|policy| policy.paused || !policy.paused_groups.is_empty())
+}
+
 fn is_silent(case: &Case, lease: &Block) -> bool {
     lease.reported_at + lease.ttl <= case.state.now
 }
@@ -129,10 +134,16 @@ pub(crate) fn keep_a_silent_lease(case: &Case, plan: &Plan) -> Option<Plan> {
 }
 
 pub(crate) fn keep_a_lease_that_may_not_be(case: &Case, plan: &Plan) -> Option<Plan> {
+    if is_paused(case) {
+        return None;
+    }
     keep_live(case, plan, |lease| !is_silent(case, lease) && !is_eligible(case, lease))
 }
 
 pub(crate) fn keep_a_lease_over_budget(case: &Case, plan: &Plan) -> Option<Plan> {
+    if is_paused(case) {
+        return None;
+    }
     keep_live(case, plan, |lease| !is_silent(case, lease) && is_eligible(case, lease))
 }
 

@@ -7,7 +7,7 @@ use pgsemaphore_allocation::{
 };
 use pgsemaphore_sim::{Limits, MemoryStore};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Something that happens.
 #[derive(Debug, Clone)]
@@ -22,6 +22,9 @@ pub(crate) enum Step {
     LimitedGroups(bool),
     SettleAfter(Option<Micros>),
     Serving(bool),
+    Pause(Option<u8>, bool),
+    Unresolved(u8, bool),
+    Forbid(u8, u8, bool),
     Policy(bool),
     Transact(Work, Vec<Say>),
 }
@@ -86,6 +89,11 @@ fn any_step() -> impl Strategy<Value = Step> {
             2 => prop::option::of(1_000..9_000_i64)
                 .prop_map(|ms| Step::SettleAfter(ms.map(|ms| ms * 1000))),
             1 => prop::bool::weighted(0.8).prop_map(Step::Serving),
+        ],
+        1 => prop_oneof![
+            (prop::option::of(0..3_u8), prop::bool::weighted(0.3)).prop_map(|(group, on)| Step::Pause(group, on)),
+            (0..3_u8, prop::bool::weighted(0.4)).prop_map(|(group, on)| Step::Unresolved(group, on)),
+            (0..3_u8, 0..3_u8, prop::bool::weighted(0.4)).prop_map(|(who, group, on)| Step::Forbid(who, group, on)),
         ],
         8 => prop::collection::vec(say.clone(), 0..5).prop_map(|calls| Step::Transact(Work::Round, calls)),
         4 => prop::collection::vec(say, 0..3).prop_map(|calls| Step::Transact(Work::Sync, calls)),
@@ -192,6 +200,12 @@ impl World {
             Step::LimitedGroups(within) => self.limits.policy.leases_within_group_limit = *within,
             Step::SettleAfter(after) => self.limits.policy.settle_after = *after,
             Step::Serving(serves) => self.store.set_serving_since(serves.then_some(self.now)),
+            Step::Pause(None, on) => self.limits.policy.paused = *on,
+            Step::Pause(Some(group), on) => put(&mut self.limits.policy.paused_groups, group_of(*group), *on),
+            Step::Unresolved(group, on) => put(&mut self.limits.unresolved, group_of(*group), *on),
+            Step::Forbid(client, group, on) => {
+                put(&mut self.limits.not_permitted, (client_of(*client), group_of(*group)), *on);
+            }
             Step::Policy(exists) => self.has_policy = *exists,
             Step::GroupLimit(group, None) => {
                 self.limits.groups.remove(&group_of(*group));
@@ -239,7 +253,7 @@ impl World {
             stopped: *stopped,
         });
         Call {
-            client: ClientId::new(format!("client-{}", say.client)),
+            client: client_of(say.client),
             seen,
             waited: say.waited * 500_000,
             demand: demand.collect(),
@@ -278,6 +292,9 @@ impl World {
     /// nothing is counted any more.
     pub(crate) fn everything_comes_back(&mut self) -> Result<(), String> {
         self.now = self.now + 86_400_000_000;
+        self.limits.policy.paused = false;
+        self.limits.policy.paused_groups.clear();
+        self.store.set_limits(&self.key, self.has_policy.then(|| self.limits.clone()));
         self.transact(Work::Timer, Vec::new(), |_, _| Ok(()))?;
         self.transact(Work::Round, Vec::new(), |_, _| Ok(()))?;
         let rows = self.store.rows(&self.key).cloned().unwrap_or_default();
@@ -320,6 +337,18 @@ fn silent(client: ClientId) -> Call {
         takes_leases: false,
         applied: false,
     }
+}
+
+fn put<T: Ord>(set: &mut BTreeSet<T>, what: T, is_in: bool) {
+    if is_in {
+        set.insert(what);
+    } else {
+        set.remove(&what);
+    }
+}
+
+fn client_of(n: u8) -> ClientId {
+    ClientId::new(format!("client-{n}"))
 }
 
 fn group_of(n: u8) -> Group {

@@ -127,6 +127,8 @@ fn in_group(word: &str, group: &Group) -> String {
 
 fn lacking(lacks: &Lacking) -> String {
     let reason = match lacks.reason {
+        Reason::Paused => "paused",
+        Reason::NotPermitted => "not permitted",
         Reason::LimitResolutionError => "limit resolution error",
         Reason::GroupLimit => "group limit",
         Reason::Limit => "limit",

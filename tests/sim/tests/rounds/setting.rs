@@ -1,7 +1,7 @@
 //! Lines that change the policy.
 
 use crate::words::{Reading, Words, number};
-use pgsemaphore_allocation::{Extra, Group, Micros, Permits, Provisioning};
+use pgsemaphore_allocation::{ClientId, Extra, Group, Micros, Permits, Provisioning};
 use pgsemaphore_sim::Limits;
 
 /// One field of the policy, or the ceiling of a group.
@@ -15,6 +15,10 @@ pub(crate) enum Setting {
     LeaseTtl(Micros),
     LimitedGroups { within: bool },
     SettleAfter(Option<Micros>),
+    Paused(bool),
+    PausedGroup(String),
+    GroupUnresolved(String),
+    NotPermitted { client: String, group: String },
 }
 
 impl Setting {
@@ -26,6 +30,9 @@ impl Setting {
             "group" => {
                 let group = words.next()?.to_owned();
                 words.expect("limit")?;
+                if words.take("unresolved") {
+                    return Ok(Some(Self::GroupUnresolved(group)));
+                }
                 let limit = if words.take("none") { None } else { Some(words.number()?) };
                 Self::GroupLimit(group, limit)
             }
@@ -52,6 +59,16 @@ impl Setting {
                 }
                 Self::LimitedGroups { within }
             }
+            "paused" => match words.next() {
+                Ok(group) => Self::PausedGroup(group.to_owned()),
+                Err(_) => Self::Paused(true),
+            },
+            "unpaused" => Self::Paused(false),
+            "forbidden" => {
+                let client = words.next()?.to_owned();
+                words.expect("in")?;
+                Self::NotPermitted { client, group: words.next()?.to_owned() }
+            }
             "settle" => {
                 words.expect("after")?;
                 Self::SettleAfter(if words.take("never") { None } else { Some(words.duration()?) })
@@ -65,6 +82,7 @@ impl Setting {
         match self {
             Self::Limit(limit) => policy.limit = *limit,
             Self::GroupLimit(group, Some(limit)) => {
+                limits.unresolved.remove(&Group::new(group));
                 limits.groups.insert(Group::new(group), *limit);
             }
             Self::GroupLimit(group, None) => {
@@ -74,6 +92,15 @@ impl Setting {
             Self::Leases(provisioning) => policy.provisioning = *provisioning,
             Self::PermitsPerLease(permits) => policy.permits_per_lease = *permits,
             Self::LeaseTtl(ttl) => policy.lease_ttl = *ttl,
+            Self::Paused(paused) => {
+                policy.paused = *paused;
+                policy.paused_groups.clear();
+            }
+            Self::PausedGroup(group) => _ = policy.paused_groups.insert(Group::new(group)),
+            Self::GroupUnresolved(group) => _ = limits.unresolved.insert(Group::new(group)),
+            Self::NotPermitted { client, group } => {
+                limits.not_permitted.insert((ClientId::new(client), Group::new(group)));
+            }
             Self::SettleAfter(after) => policy.settle_after = *after,
             Self::LimitedGroups { within } => policy.leases_within_group_limit = *within,
         }

@@ -1,0 +1,58 @@
+-- The roles of pgsemaphore, for the database that this runs in. `pgsemaphore roles create` runs exactly this; so does
+-- `psql --single-transaction --file roles.sql`. Whoever runs it owns the schemas and may create roles. Run it again
+-- after each `pgsemaphore migrate`: it is safe to repeat, and gives the roles what is new.
+--
+--   pgsemaphore_reader   sees the views, and nothing else; so does PostgreSQL's own pg_monitor
+--   pgsemaphore_admin    also calls the functions, and runs the commands policy, usage, explain and client
+--   pgsemaphore_holder   the server runs as this, `pgsemaphore serve`; it reads and writes the tables
+--
+-- None of them logs in. Make logins members of them:
+--
+--   CREATE ROLE holder LOGIN PASSWORD '...' IN ROLE pgsemaphore_holder;
+--
+-- `pgsemaphore migrate`, `roles create` and `uninstall` belong to the owner of the schemas, which is none of these roles.
+
+DO $$
+DECLARE
+    role text;
+BEGIN
+    FOREACH role IN ARRAY ARRAY['pgsemaphore_reader', 'pgsemaphore_admin', 'pgsemaphore_holder'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.rolname = role) THEN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', role);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Readers: views. The views call three functions that answer no more than the views show; without USAGE of their
+-- schema nobody can name them.
+GRANT USAGE ON SCHEMA pgsemaphore TO pgsemaphore_reader, pg_monitor;
+GRANT SELECT ON ALL TABLES IN SCHEMA pgsemaphore TO pgsemaphore_reader, pg_monitor;
+GRANT EXECUTE ON FUNCTION pgsemaphore_data.policy_for, pgsemaphore_data.policy_extra, pgsemaphore_data.is_alive
+TO pgsemaphore_reader, pg_monitor;
+
+-- Admins: the functions of schema pgsemaphore, which run with their owner's rights, and what the commands read.
+GRANT pgsemaphore_reader TO pgsemaphore_admin;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgsemaphore TO pgsemaphore_admin;
+GRANT USAGE ON SCHEMA pgsemaphore_data TO pgsemaphore_admin;
+GRANT SELECT ON ALL TABLES IN SCHEMA pgsemaphore_data TO pgsemaphore_admin;
+GRANT EXECUTE ON FUNCTION pgsemaphore_data.policy_document, pgsemaphore_data.policy_defaults, pgsemaphore_data.apply_policy
+TO pgsemaphore_admin;
+
+-- Holders: rows, not their shape, and not the list of migrations.
+GRANT pgsemaphore_reader TO pgsemaphore_holder;
+GRANT USAGE ON SCHEMA pgsemaphore_data TO pgsemaphore_holder;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA pgsemaphore_data TO pgsemaphore_holder;
+REVOKE INSERT, UPDATE, DELETE ON pgsemaphore_data._sqlx_migrations FROM pgsemaphore_holder;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgsemaphore TO pgsemaphore_holder;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgsemaphore_data TO pgsemaphore_holder;
+
+-- What a holder asks for in each session it opens itself. A login takes settings from its own role only, not from those
+-- that it is a member of: behind a pooler give them to the login too, or log in as pgsemaphore_holder.
+ALTER ROLE pgsemaphore_holder SET enable_seqscan = off;
+ALTER ROLE pgsemaphore_holder SET enable_hashjoin = off;
+ALTER ROLE pgsemaphore_holder SET enable_mergejoin = off;
+ALTER ROLE pgsemaphore_holder SET plan_cache_mode = force_generic_plan;
+ALTER ROLE pgsemaphore_holder SET lock_timeout = 5000;
+ALTER ROLE pgsemaphore_holder SET statement_timeout = 20000;
+ALTER ROLE pgsemaphore_holder SET idle_in_transaction_session_timeout = 20000;

@@ -1,0 +1,119 @@
+-- Functions of users that say limits and permissions. They are called in a round's transaction; an error of one, or no
+-- answer within 250 ms for all of them, costs only what was asked of it.
+
+CREATE FUNCTION pgsemaphore_data.function_of(name text, arguments text, result regtype, OUT id oid)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog
+AS $$
+BEGIN
+    SELECT p.oid INTO id
+    FROM pg_proc AS p
+    WHERE p.oid = coalesce(
+            to_regprocedure(format('%s(%s)', name, arguments)),
+            to_regprocedure(format('public.%s(%s)', name, arguments))
+        )
+        AND p.prokind = 'f' AND NOT p.proretset AND p.prorettype = result;
+EXCEPTION
+    WHEN syntax_error OR invalid_name OR invalid_parameter_value OR undefined_object OR feature_not_supported THEN
+        id := NULL;
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.function_of IS 'The function of that name and signature; a name without schema is one of schema public. NULL if there is none.';
+
+CREATE FUNCTION pgsemaphore_data.check_function(field text, name text, arguments text, result regtype)
+RETURNS void
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    id CONSTANT oid := pgsemaphore_data.function_of(name, arguments, result);
+    caller text;
+BEGIN
+    IF name IS NULL THEN
+        RETURN;
+    ELSIF id IS NULL THEN
+        PERFORM pgsemaphore_data.refuse(field, format(
+            'must be a function (%s) returns %s that exists; give its schema too, like public.my_function', arguments, result
+        ));
+    END IF;
+    FOR caller IN SELECT r.rolname FROM pg_roles AS r WHERE r.rolname IN (current_user, 'pgsemaphore_holder') LOOP
+        IF NOT has_function_privilege(caller, id, 'EXECUTE') THEN
+            PERFORM pgsemaphore_data.refuse(field, format('must be executable by role %I: grant it EXECUTE', caller));
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.check_function IS 'Refuses a field that names no function of the signature, or one that holders may not call.';
+
+CREATE FUNCTION pgsemaphore_data.resolve(
+    key text, limit_function text, group_limit_function text, groups text[], can_grant_function text,
+    clients text[], client_groups text[]
+)
+RETURNS TABLE (asked text, client_id text, grp text, permits integer, permitted boolean, failure text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog
+AS $$
+DECLARE
+    started CONSTANT timestamptz := clock_timestamp();
+    call record;
+BEGIN
+    FOR call IN
+        SELECT 'limit' AS asked, NULL::text AS client_id, NULL::text AS grp, limit_function AS name, 'text' AS arguments, 'integer' AS result
+        WHERE limit_function IS NOT NULL
+        UNION ALL
+        SELECT 'group_limit', NULL, g.grp, group_limit_function, 'text, text', 'integer'
+        FROM unnest(groups) AS g(grp)
+        WHERE group_limit_function IS NOT NULL
+        UNION ALL
+        SELECT 'can_grant', c.client_id, c.grp, can_grant_function, 'text, text, text', 'boolean'
+        FROM unnest(clients, client_groups) AS c(client_id, grp)
+        WHERE can_grant_function IS NOT NULL
+    LOOP
+        asked := call.asked;
+        client_id := call.client_id;
+        grp := call.grp;
+        permits := NULL;
+        permitted := NULL;
+        failure := NULL;
+        BEGIN
+            IF clock_timestamp() - started > interval '250 milliseconds' THEN
+                RAISE EXCEPTION 'the calls before it took all of the 250 ms';
+            END IF;
+            DECLARE
+                function text;
+            BEGIN
+                SELECT format('%s.%I', p.pronamespace::regnamespace, p.proname) INTO function
+                FROM pg_proc AS p
+                WHERE p.oid = pgsemaphore_data.function_of(call.name, call.arguments, call.result::regtype);
+                IF function IS NULL THEN
+                    RAISE EXCEPTION 'there is no function %(%) returns %', call.name, call.arguments, call.result;
+                END IF;
+                CASE call.asked
+                    WHEN 'limit' THEN
+                        EXECUTE format('SELECT %s($1)', function) INTO permits USING key;
+                    WHEN 'group_limit' THEN
+                        EXECUTE format('SELECT %s($1, $2)', function) INTO permits USING key, call.grp;
+                    ELSE
+                        EXECUTE format('SELECT %s($1, $2, $3)', function) INTO permitted USING key, call.client_id, call.grp;
+                END CASE;
+                IF permits < 0 THEN
+                    RAISE EXCEPTION '% returned %, which is below 0', call.name, permits;
+                ELSIF permits IS NULL AND call.asked = 'limit' THEN
+                    RAISE EXCEPTION '% returned NULL', call.name;
+                END IF;
+            END;
+        EXCEPTION
+            WHEN serialization_failure OR deadlock_detected THEN
+                RAISE;
+            WHEN query_canceled OR OTHERS THEN
+                permits := NULL;
+                permitted := NULL;
+                failure := SQLERRM;
+        END;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.resolve IS 'Asks the functions of a policy, each call on its own: permits of a limit, NULL of a group limit for no ceiling, or a failure.';
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA pgsemaphore_data FROM PUBLIC;

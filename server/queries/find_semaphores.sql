@@ -1,0 +1,3 @@
+-- Whether there is a table of semaphores.
+-- No parameters.
+SELECT to_regclass('pgsemaphore_data.semaphores') IS NOT NULL

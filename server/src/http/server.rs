@@ -1,0 +1,101 @@
+//! The loop that takes connections.
+
+use super::access::Gate;
+use super::connection;
+use super::router::router;
+use super::tls::Tls;
+use crate::access::Access;
+use crate::clock;
+use crate::holder::Holder;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Pause after an attempt to take a connection failed: what is short, of files or memory, may come back.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Failures are logged this often.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
+
+/// Who may call, how, and how many at once.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Who may do what.
+    pub access: Access,
+    /// Certificates, if connections are encrypted.
+    pub tls: Option<Tls>,
+    /// Most connections at once; further ones wait until one ends.
+    pub connections: usize,
+}
+
+impl Default for Options {
+    /// Everybody may do everything, in the clear.
+    fn default() -> Self {
+        Self { access: Access::default(), tls: None, connections: 10_000 }
+    }
+}
+
+/// Serves until `shutdown` is done and the calls that were under way then are answered. No failure to take a connection
+/// ends it.
+pub async fn serve(
+    listener: TcpListener,
+    holder: Holder,
+    options: Options,
+    shutdown: impl Future<Output = ()>,
+) {
+    let gate = Gate {
+        access: options.access,
+        certificate: options.tls.as_ref().is_some_and(Tls::wants_certificate),
+    };
+    let router = router(holder, gate);
+    let places = Arc::new(Semaphore::new(options.connections));
+    let (connections, stop) = (TaskTracker::new(), CancellationToken::new());
+    let taking = async {
+        let mut complained = None;
+        // The semaphore is never closed.
+        while let Ok(place) = places.clone().acquire_owned().await {
+            let stream = take(&listener, &mut complained).await;
+            let serving = connection::serve(stream, options.tls.clone(), router.clone(), stop.clone());
+            connections.spawn(async move {
+                serving.await;
+                drop(place);
+            });
+        }
+    };
+    tokio::select! {
+        () = taking => {}
+        () = shutdown => {}
+    }
+    drop(listener);
+    stop.cancel();
+    connections.close();
+    connections.wait().await;
+}
+
+/// The next connection, however long that takes.
+async fn take(listener: &TcpListener, complained: &mut Option<Instant>) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) if ended_already(&error) => {}
+            Err(error) => {
+                if complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+                    *complained = Some(clock::now());
+                    tracing::error!(%error, "can't take connections; is the limit of open files too low?");
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// That connection is broken; the next one may be fine.
+fn ended_already(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionRefused | ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset
+    )
+}

@@ -1,0 +1,142 @@
+//! SQL as the window: what people read is consistent, and their reading is in nobody's way.
+
+use pgsemaphore_tests::{Db, InProcess, message, verify};
+use serde_json::json;
+use sqlx::{Connection as _, PgConnection};
+
+const VIEWS: [&str; 10] = [
+    "usage",
+    "group_usage",
+    "client_usage",
+    "grants",
+    "leases",
+    "blocked",
+    "holders",
+    "audit",
+    "policies",
+    "group_limits",
+];
+
+/// Counters of keys that are not the sums of their details, each way of summing them, in one statement.
+const DIFFERENCES: &str = "
+    SELECT u.key
+    FROM pgsemaphore.usage AS u
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(g.permits - g.released), 0) AS grants FROM pgsemaphore.grants AS g WHERE g.key = u.key
+    ) AS g
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(l.footprint), 0) AS leases FROM pgsemaphore.leases AS l WHERE l.key = u.key
+    ) AS l
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(c.grants), 0) AS grants, coalesce(sum(c.leases), 0) AS leases
+        FROM pgsemaphore.client_usage AS c WHERE c.key = u.key
+    ) AS c
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(x.grants), 0) AS grants, coalesce(sum(x.leases), 0) AS leases
+        FROM pgsemaphore.group_usage AS x WHERE x.key = u.key
+    ) AS x
+    WHERE (u.grants, u.leases) <> (g.grants, l.leases) OR (u.grants, u.leases) <> (c.grants, c.leases)
+        OR (u.grants, u.leases) <> (x.grants, x.leases)";
+
+async fn holder() -> (Db, InProcess) {
+    let db = Db::new().await;
+    let holder = InProcess::start(db.url()).await;
+    let policy = json!({
+        "limit": 40, "round_wait_ms": 0, "round_period_ms": 0, "provisioning": "strict", "permits_per_lease": 3
+    });
+    holder.policy("k*", policy).await;
+    (db, holder)
+}
+
+/// A round of a key: a client claims and releases what it was given, and wants more.
+async fn turn(holder: &InProcess, key: &str, client: &str, n: u64) {
+    let demand = json!([{"group": "a", "count": 1 + n % 3}, {"group": "b", "count": 2}]);
+    let (status, reply) = holder.request(key, message(client, json!({"demand": demand, "leases": []}))).await;
+    assert_eq!(status, 200, "{reply}");
+    let grants: Vec<_> = reply["grants"]
+        .as_array()
+        .expect("grants")
+        .iter()
+        .map(|grant| json!({"id": grant["id"], "claimed": grant["permits"], "released": n % 2}))
+        .collect();
+    let leases: Vec<_> = reply["leases"]
+        .as_array()
+        .expect("leases")
+        .iter()
+        .map(
+            |lease| json!({"id": lease["id"], "drawn": 1, "released": n % 2, "stopped": n.is_multiple_of(3)}),
+        )
+        .collect();
+    let report = json!({"seen": reply["round"], "grants": grants, "leases": leases});
+    let (status, reply) = holder.sync(key, message(client, report)).await;
+    assert_eq!(status, 200, "{reply}");
+}
+
+#[tokio::test]
+async fn details_add_up_to_totals_in_each_snapshot_while_rounds_go_on() {
+    let (db, holder) = holder().await;
+    let rounds = async {
+        for n in 0..30 {
+            tokio::join!(
+                turn(&holder, "k1", "v", n),
+                turn(&holder, "k1", "w", n + 1),
+                turn(&holder, "k2", "w", n),
+            );
+        }
+    };
+    let look = async {
+        loop {
+            let wrong: Vec<String> =
+                sqlx::query_scalar(DIFFERENCES).fetch_all(db.pool()).await.expect("a look");
+            assert_eq!(wrong, Vec::<String>::new());
+            let usage = holder.usage("k1").await;
+            for kind in ["grants", "leases"] {
+                let sum = |list: &str| -> i64 {
+                    usage[list].as_array().expect("a list").iter().filter_map(|row| row[kind].as_i64()).sum()
+                };
+                assert_eq!(
+                    (Some(sum("groups")), Some(sum("clients"))),
+                    (usage[kind].as_i64(), usage[kind].as_i64()),
+                    "{usage}"
+                );
+            }
+        }
+    };
+    turn(&holder, "k1", "v", 0).await;
+    tokio::select! {
+        () = rounds => {}
+        () = look => unreachable!(),
+    }
+    assert_eq!(verify(&db).await, []);
+}
+
+#[tokio::test]
+async fn a_reader_with_an_old_snapshot_stops_no_round() {
+    let (db, holder) = holder().await;
+    turn(&holder, "k", "w", 0).await;
+    let mut reader = PgConnection::connect(db.url()).await.expect("a reader");
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+    sqlx::raw_sql(begin).execute(&mut reader).await.expect(begin);
+    let look = async |reader: &mut PgConnection| {
+        let mut seen = Vec::new();
+        for view in VIEWS.iter().filter(|view| **view != "holders") {
+            let count = format!("SELECT count(*) FROM pgsemaphore.{view}");
+            let query = sqlx::query_scalar::<_, i64>(sqlx::AssertSqlSafe(count));
+            seen.push(query.fetch_one(&mut *reader).await.expect("a look at a view"));
+        }
+        let sum = sqlx::query_scalar::<_, i64>(
+            "SELECT sum(grants + leases + round)::bigint FROM pgsemaphore.usage",
+        );
+        seen.push(sum.fetch_one(&mut *reader).await.expect("usage"));
+        seen
+    };
+    let before = look(&mut reader).await;
+    for n in 0..20 {
+        turn(&holder, "k", "w", n).await;
+        turn(&holder, &format!("k{n}"), "w", n).await;
+    }
+    assert_eq!(look(&mut reader).await, before, "still its snapshot");
+    sqlx::raw_sql("COMMIT").execute(&mut reader).await.expect("its end");
+    assert_ne!(look(&mut reader).await, before);
+    assert_eq!(verify(&db).await, []);
+}
