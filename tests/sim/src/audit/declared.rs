@@ -102,7 +102,7 @@ impl Audit {
         after: &Rows,
     ) -> Verdict {
         for entry in committed.declared.iter().filter(|entry| entry.act == Act::SettleSilent) {
-            self.was_silent(committed, entry.client.as_str())?;
+            self.was_silent(committed, entry.client.as_str(), before)?;
         }
         let clients: BTreeSet<&str> =
             committed.calls.iter().map(|call| call.message.client_id.as_str()).collect();
@@ -114,7 +114,7 @@ impl Audit {
     }
 
     /// A client is declared dead that nobody has heard for as long as the policy says, though somebody listened.
-    fn was_silent(&mut self, committed: &Committed, client: &str) -> Verdict {
+    fn was_silent(&mut self, committed: &Committed, client: &str, before: &Rows) -> Verdict {
         let after = committed.limits.and_then(|limits| limits.policy.settle_after);
         let heard = self.declarations.heard_at.get(client).copied();
         // A transaction that was frozen knows nothing of what was since it read.
@@ -131,11 +131,10 @@ impl Audit {
             self.die(&dead);
         }
         // A successor that was not heard yet has what it was to go on with.
-        let own: Vec<_> =
-            self.held.keys().filter(|id| committed.is_gone(id, client, self)).cloned().collect();
-        for id in own {
+        let own = before.blocks.values().filter(|block| block.client.as_str() == client);
+        for id in own.map(|block| block.id.to_string()) {
             let held = self.held_of(&id);
-            let excused = self.excused.entry(id.to_string()).or_default();
+            let excused = self.excused.entry(id).or_default();
             *excused = held.max(*excused);
         }
         Ok(())
@@ -211,16 +210,6 @@ impl Audit {
             }
         }
         Ok(())
-    }
-}
-
-impl Committed<'_> {
-    /// Whether this commit has written a client's block off.
-    fn is_gone(&self, id: &str, client: &str, audit: &Audit) -> bool {
-        let prefix = (Kind::Grant, client.to_owned(), id.to_owned());
-        let lease = (Kind::Lease, client.to_owned(), id.to_owned());
-        let own = audit.said.contains_key(&prefix) || audit.said.contains_key(&lease);
-        own && audit.row(id).is_none()
     }
 }
 

@@ -10,6 +10,7 @@ use pgsemaphore_allocation::{
 };
 use queue_client::Endpoint;
 use queue_client::wire::{Message, Reply};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 #[derive(Debug, Default)]
@@ -325,18 +326,13 @@ impl Job {
 
 /// [`Plant::ResumedStayLive`].
 fn leave_live(transaction: &Transaction, plan: &mut Plan) {
-    let resumed = |client| {
-        plan.audit.iter().any(|entry| entry.client == client && entry.act == Act::Takeover { resume: true })
-    };
-    let mut live = Vec::new();
-    for old in transaction.state.blocks.values().filter(|old| old.is_live_lease()) {
-        if resumed(old.client.clone()) {
-            live.push(old.clone());
-        }
-    }
-    for old in live {
-        if let Some(Some(lease)) = plan.blocks.get_mut(&old.id.slot).filter(|_| old.kind == Kind::Lease) {
-            lease.status = Status::Active;
+    let resumed = Act::Takeover { resume: true };
+    let clients = plan.audit.iter().filter(|entry| entry.act == resumed).map(|entry| &entry.client);
+    let clients: BTreeSet<_> = clients.cloned().collect();
+    let live = transaction.state.blocks.values().filter(|lease| lease.is_live_lease());
+    for lease in live.filter(|lease| clients.contains(&lease.client)) {
+        if let Some(Some(resumed)) = plan.blocks.get_mut(&lease.id.slot) {
+            resumed.status = Status::Active;
         }
     }
 }

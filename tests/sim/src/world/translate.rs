@@ -75,7 +75,6 @@ fn reply(answer: Answer, now: DbTime, held: Micros) -> Reply {
         held_ms: unsigned(held / 1000),
         next_request_in_ms: answer.next_round_at.map_or(0, |at| unsigned((at - now) / 1000)),
         report_within_ms: answer.report_within.map(|within| unsigned(within / 1000)),
-        ..Reply::default()
     }
 }
 
