@@ -3,7 +3,7 @@
 use super::{Audit, Committed, Verdict, violated};
 use crate::store::Rows;
 use pgsemaphore_allocation::{
-    BLOCKED_LIFETIME, BLOCKED_REWRITTEN_AFTER, Block, DbTime, Group, Kind, Micros, Provisioning, Reason,
+    BLOCKED_LIFETIME, BLOCKED_REWRITTEN_AFTER, Block, DbTime, Group, Kind, Micros, Provisioning, Reason, Work,
 };
 use queue_client::wire::{Message, Reply};
 use std::collections::BTreeSet;
@@ -22,8 +22,11 @@ impl Audit {
         self.latest = Some(now);
         let marks_hold = self.marks_fail_until <= Some(now);
         let Some(limits) = committed.limits else { return Ok(()) };
-        // The mark stays while the limit can't be resolved.
-        let stays = rows.semaphore.permit_limit.is_none() || limits.policy.limit.is_none();
+        if committed.work == Work::Round {
+            self.unresolved = limits.policy.limit.is_none();
+        }
+        // The mark stays while the limit can't be resolved, and after that until the next round.
+        let stays = self.unresolved || limits.policy.limit.is_none();
         for (message, reply) in answered(committed) {
             let right = |told: bool, reason: Reason, group: Option<&Group>| {
                 let counts = |lifetime: Micros| is_blocked(rows, reason, group, now, lifetime);

@@ -142,6 +142,8 @@ pub(crate) struct Audit {
     latest: Option<DbTime>,
     /// Marks of contention don't outlive a clock that was set back; until then they are not judged.
     marks_fail_until: Option<DbTime>,
+    /// The latest round could not resolve the limit, or may not have been able to.
+    unresolved: bool,
 }
 
 impl Audit {
@@ -261,6 +263,7 @@ impl Audit {
             *excused = (*excused).max(usable(block));
         }
         self.rows = rows.clone();
+        self.unresolved = true;
         self.declarations.restored(rows);
     }
 
