@@ -1,7 +1,7 @@
 //! Limits, ceilings and permissions that functions say, and keys that are paused.
 
 use futures_util::future::join_all;
-use pgsemaphore_tests::{Api, Db, InProcess, Process, Worker, message, verify};
+use pgsemaphore_tests::{Api, Caller, Db, InProcess, Process, Worker, message, verify};
 use serde_json::{Value, json};
 
 const FUNCTIONS: &str = r"
@@ -32,9 +32,9 @@ fn policy(fields: Value) -> Value {
     policy
 }
 
-async fn asks(holder: &InProcess, key: &str, client: &str, group: &str) -> Value {
+async fn asks(caller: &Caller, key: &str, client: &str, group: &str) -> Value {
     let demand = json!([{"group": group, "count": 1}]);
-    holder.caller().insist(key, &message(client, json!({"demand": demand, "leases": []}))).await
+    caller.insist(key, &message(client, json!({"demand": demand, "leases": []}))).await
 }
 
 fn reason(reply: &Value) -> &str {
@@ -47,13 +47,14 @@ async fn a_broken_function_blocks_its_key_alone() {
     let db = Db::new().await;
     run(&db, FUNCTIONS).await;
     let holder = InProcess::start(db.url()).await;
+    let caller = holder.caller();
     holder.policy("*", policy(json!({"limit_function": "limit_of"}))).await;
     holder.policy("missing", policy(json!({"limit_function": "public.goes_away"}))).await;
     run(&db, "DROP FUNCTION public.goes_away(text)").await;
     let broken = ["divides", "sleeps", "missing"];
     let keys: Vec<String> =
         (0..497).map(|n| format!("key:{n}")).chain(broken.iter().map(ToString::to_string)).collect();
-    let replies = join_all(keys.iter().map(|key| asks(&holder, key, "w", ""))).await;
+    let replies = join_all(keys.iter().map(|key| asks(&caller, key, "w", ""))).await;
     for (key, reply) in keys.iter().zip(&replies) {
         let expected = if broken.contains(&key.as_str()) { "limit_resolution_error" } else { "none" };
         assert_eq!(reason(reply), expected, "{key}");
@@ -74,7 +75,7 @@ async fn a_broken_function_blocks_its_key_alone() {
     )
     .await;
     for key in broken {
-        assert_eq!(reason(&asks(&holder, key, "w", "").await), "none", "{key}");
+        assert_eq!(reason(&asks(&caller, key, "w", "").await), "none", "{key}");
     }
     assert_eq!(verify(&db).await, []);
 }
@@ -84,17 +85,18 @@ async fn ceilings_and_permissions_are_asked_too() {
     let db = Db::new().await;
     run(&db, FUNCTIONS).await;
     let holder = InProcess::start(db.url()).await;
+    let caller = holder.caller();
     let functions = json!({
         "limit": 10, "group_limit_function": "public.ceiling", "can_grant_function": "public.may",
         "provisioning": "strict", "permits_per_lease": 2
     });
     holder.policy("*", policy(functions)).await;
-    assert_eq!(reason(&asks(&holder, "k", "a", "one").await), "none");
-    assert_eq!(reason(&asks(&holder, "k", "b", "one").await), "group_limit");
-    assert_eq!(reason(&asks(&holder, "k", "b", "broken").await), "limit_resolution_error");
-    assert_eq!(reason(&asks(&holder, "k", "denied", "free").await), "not_permitted");
-    assert_eq!(reason(&asks(&holder, "k", "unsaid", "free").await), "not_permitted");
-    let reply = asks(&holder, "k", "b", "free").await;
+    assert_eq!(reason(&asks(&caller, "k", "a", "one").await), "none");
+    assert_eq!(reason(&asks(&caller, "k", "b", "one").await), "group_limit");
+    assert_eq!(reason(&asks(&caller, "k", "b", "broken").await), "limit_resolution_error");
+    assert_eq!(reason(&asks(&caller, "k", "denied", "free").await), "not_permitted");
+    assert_eq!(reason(&asks(&caller, "k", "unsaid", "free").await), "not_permitted");
+    let reply = asks(&caller, "k", "b", "free").await;
     assert_eq!(reply["leases"].as_array().map(Vec::len), Some(1), "{reply}");
 
     // Who is not permitted any more loses its lease in its next round.
@@ -128,6 +130,7 @@ async fn a_policy_names_functions_that_can_be_called() {
     )
     .await;
     let holder = InProcess::start(db.url()).await;
+    let caller = holder.caller();
     let api = Api::new(holder.url());
     for (field, name) in [
         ("limit_function", "no_such_function"),
@@ -152,7 +155,7 @@ async fn a_policy_names_functions_that_can_be_called() {
     run(&db, r#"CREATE FUNCTION public."Odd ""name"""(key text) RETURNS integer LANGUAGE sql AS 'SELECT 3'"#)
         .await;
     holder.policy("odd", policy(json!({"limit_function": r#"public."Odd ""name""""#}))).await;
-    assert_eq!(reason(&asks(&holder, "odd", "w", "").await), "none");
+    assert_eq!(reason(&asks(&caller, "odd", "w", "").await), "none");
     run(&db, "DROP ROLE pgsemaphore_test_nobody").await;
 }
 
@@ -160,24 +163,25 @@ async fn a_policy_names_functions_that_can_be_called() {
 async fn pausing_admits_nobody_from_the_next_round_on() {
     let db = Db::new().await;
     let holder = InProcess::start(db.url()).await;
+    let caller = holder.caller();
     holder.policy("*", policy(json!({"limit": 5}))).await;
     let mut worker = Worker::new("w");
-    worker.hear(&holder.caller().insist("k", &worker.wants(2)).await);
+    worker.hear(&caller.insist("k", &worker.wants(2)).await);
     worker.claim();
-    worker.hear(&holder.caller().insist_sync("k", &worker.reports()).await);
+    worker.hear(&caller.insist_sync("k", &worker.reports()).await);
 
     run(&db, r#"SELECT pgsemaphore.configure('*', '{"paused": true}')"#).await;
-    assert_eq!(reason(&asks(&holder, "k", "a", "").await), "paused");
+    assert_eq!(reason(&asks(&caller, "k", "a", "").await), "paused");
     worker.release();
-    worker.hear(&holder.caller().insist_sync("k", &worker.reports()).await);
+    worker.hear(&caller.insist_sync("k", &worker.reports()).await);
     assert_eq!(holder.usage("k").await["grants"], 0, "what runs ends as ever");
 
     let set = ["policy", "set", "*", "--paused", "false", "--paused-groups", "g", "--database-url", db.url()];
     let (code, _, stderr) = Process::run(set).await;
     assert_eq!(code, 0, "{stderr}");
-    assert_eq!(reason(&asks(&holder, "k", "a", "").await), "none");
-    assert_eq!(reason(&asks(&holder, "k", "b", "g").await), "paused");
+    assert_eq!(reason(&asks(&caller, "k", "a", "").await), "none");
+    assert_eq!(reason(&asks(&caller, "k", "b", "g").await), "paused");
     holder.policy("*", policy(json!({"limit": 5}))).await;
-    assert_eq!(reason(&asks(&holder, "k", "b", "g").await), "none");
+    assert_eq!(reason(&asks(&caller, "k", "b", "g").await), "none");
     assert_eq!(verify(&db).await, []);
 }

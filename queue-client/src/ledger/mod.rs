@@ -135,6 +135,8 @@ pub struct Ledger {
     unanswered: Option<u64>,
     /// The next sync reports every block, so that what the holder has beyond that is settled.
     tell_all: bool,
+    /// And does not wait until there is something else to say.
+    tell_all_now: bool,
     /// When a client that holds something has to be heard again.
     heartbeat_at: Option<u64>,
     draining: bool,
@@ -178,6 +180,7 @@ impl Ledger {
             ask_again_at: 0,
             unanswered: None,
             tell_all: false,
+            tell_all_now: false,
             heartbeat_at: None,
             draining: false,
             fenced: false,
@@ -292,7 +295,8 @@ impl Ledger {
             return;
         }
         // One that a later call took the place of says nothing about the holder.
-        self.tell_all |= self.retry(number, retry_at_ms);
+        self.tell_all_now |= self.retry(number, retry_at_ms);
+        self.tell_all |= self.tell_all_now;
         let under_way = [self.request.in_flight, self.sync.in_flight];
         let covered_by =
             under_way.into_iter().flatten().map(|(later, _)| later).filter(|&later| later > number);
@@ -361,7 +365,7 @@ impl Ledger {
 
     fn forget(&mut self) {
         self.unanswered = None;
-        self.tell_all = false;
+        (self.tell_all, self.tell_all_now) = (false, false);
         self.reconciled();
         let gone: Vec<BlockId> = self.grants.keys().cloned().collect();
         gone.into_iter().for_each(|id| self.set(id, None));

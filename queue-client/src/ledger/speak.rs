@@ -137,7 +137,7 @@ impl Ledger {
     /// Somebody may hold something in this client's name that it does not know: it says so, whatever it waits for.
     pub(super) fn has_to_tell_all(&self) -> bool {
         let fits = self.grants.len() + self.leases.len() <= REPORTS_MAX;
-        self.tell_all && self.seen > 0 && fits
+        self.tell_all_now && self.seen > 0 && fits
     }
 
     fn park_at(&self) -> Option<u64> {
@@ -194,7 +194,9 @@ impl Ledger {
         let leases = self.lease_reports(leases, Some(now_ms));
         message.grants = self.grant_reports(everything, leases.len());
         message.leases = (!leases.is_empty()).then_some(leases);
-        self.tell_all &= !(everything && fits);
+        if everything && fits {
+            (self.tell_all, self.tell_all_now) = (false, false);
+        }
         // A client that has seen nothing hears of all that it has.
         if everything && fits && self.seen > 0 {
             message.all = true;
