@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The hang guard: far longer than anything a test waits for, so reaching it means that it will never happen.
-pub const HANG: Duration = Duration::from_secs(60);
+pub const HANG: Duration = Duration::from_secs(180);
 
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 
