@@ -12,7 +12,7 @@ use crate::fingerprint;
 use crate::names::{ClientId, DbTime, Micros};
 use crate::plan::{Act, Work};
 use crate::state::{Client, Policy, Semaphore, State};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A client's `last_seen` is written when it is older than this, unless silence is counted: 20 s.
 const LAST_SEEN_RESOLUTION: Micros = 20_000_000;
@@ -54,13 +54,21 @@ pub fn must_read_all_blocks(state: &State, calls: &[Call]) -> BTreeSet<ClientId>
     };
     let calling = calls.iter().filter(concerned).map(|call| &call.client);
     let silent = state.silence.iter().flat_map(|silence| &silence.clients);
-    calling.chain(silent).filter(|id| !knows_all_blocks(state, id)).cloned().collect()
-}
-
-fn knows_all_blocks(state: &State, id: &ClientId) -> bool {
-    let own = state.blocks.values().filter(|block| block.client == *id);
-    let sum = own.map(fingerprint::of_block).fold(0, u64::wrapping_add);
-    state.clients.get(id).is_none_or(|client| client.open_blocks == sum)
+    let mut unread: BTreeSet<&ClientId> = calling.chain(silent).collect();
+    if unread.is_empty() {
+        return BTreeSet::new();
+    }
+    let mut known = BTreeMap::<_, u64>::new();
+    for block in state.blocks.values() {
+        let sum = known.entry(&block.client).or_default();
+        *sum = sum.wrapping_add(fingerprint::of_block(block));
+    }
+    let knows_all = |id: &ClientId| {
+        let sum = known.get(id).copied().unwrap_or(0);
+        state.clients.get(id).is_none_or(|client| client.open_blocks == sum)
+    };
+    unread.retain(|id| !knows_all(id));
+    unread.into_iter().cloned().collect()
 }
 
 /// Declares dead who was silent for too long. Who speaks in this transaction is not.

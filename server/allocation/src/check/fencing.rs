@@ -38,8 +38,9 @@ pub(super) fn one_process_speaks(case: &Case) -> Result<(), Violation> {
 /// What comes back, or changes hands, without its owner's word is kept for people, with its amount. After a takeover
 /// that resumes, no lease of the earlier process is live.
 pub(super) fn declarations_are_kept(case: &Case) -> Result<(), Violation> {
+    let by_owner = by_owner(case);
     for (id, after) in &case.plan.clients {
-        let own = || case.before.blocks.values().filter(|block| block.client == *id);
+        let own = || by_owner.get(id).into_iter().flatten().copied();
         let back: Permits = own().filter(|block| case.is_written_off(block)).map(counts).sum();
         let acts = case.plan.audit.iter().filter(|audit| audit.client == *id);
         let resumes = |act| act == Act::Takeover { resume: true };
@@ -87,21 +88,27 @@ pub(super) fn is_fenced_anew(case: &Case, id: &ClientId) -> bool {
     case.plan.clients.get(id).is_some_and(|client| client.lowest_generation > before)
 }
 
+/// The blocks that were read, by owner.
+fn by_owner<'a>(case: &Case<'a>) -> BTreeMap<&'a ClientId, Vec<&'a Block>> {
+    let mut own = BTreeMap::<_, Vec<_>>::new();
+    for block in case.before.blocks.values() {
+        own.entry(&block.client).or_default().push(block);
+    }
+    own
+}
+
 /// Open blocks that come back whatever their owner says of them: its process was declared dead, by a successor that
 /// does not resume or by its silence, or their owner says all that it holds and they are not among it.
 pub(super) fn written_off(case: &Case) -> BTreeSet<BlockId> {
-    let mut own = BTreeMap::<_, Vec<BlockId>>::new();
-    for block in case.before.blocks.values() {
-        own.entry(&block.client).or_default().push(block.id);
-    }
+    let own = by_owner(case);
     let dead = own.iter().filter(|(id, _)| {
         succession(case, id).is_some_and(|process| !process.resumes) || is_silent(case, id)
     });
-    let mut written_off: BTreeSet<_> = dead.flat_map(|(_, blocks)| blocks).copied().collect();
+    let mut written_off: BTreeSet<_> = dead.flat_map(|(_, blocks)| blocks).map(|block| block.id).collect();
     for call in case.admitted().filter(|call| call.all && !call.applied) {
         let named: BTreeSet<_> = call.reported().filter_map(BlockId::parse).collect();
-        let blocks = own.get(&call.client).into_iter().flatten();
-        written_off.extend(blocks.filter(|id| id.round <= call.seen && !named.contains(id)));
+        let ids = own.get(&call.client).into_iter().flatten().map(|block| block.id);
+        written_off.extend(ids.filter(|id| id.round <= call.seen && !named.contains(id)));
     }
     written_off
 }
