@@ -81,8 +81,9 @@ impl Audit {
         self.declarations.shut_out.contains(&process)
     }
 
-    /// Holders were away, up to this moment.
+    /// Holders were away, up to this moment. What seems later is of before the clock was set back.
     pub(crate) fn nobody_listens(&mut self, now: DbTime) {
+        self.declarations.unheard_at.retain(|at| *at < now);
         self.declarations.unheard_at.insert(now);
     }
 
