@@ -1,7 +1,9 @@
 # The one front door: plain `make` lists the commands.
 CARGO ?= cargo
+# For the workspace of the bench: it builds beside the server, whose binary it starts.
+BENCH = CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-$(CURDIR)/target}" $(CARGO)
 
-.PHONY: help build demo test check fmt lint deny advisories api fuzz soak bench postgresql
+.PHONY: help build demo test check fmt lint deny advisories api fuzz soak bench postgresql redis
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,9 +22,11 @@ check: fmt lint deny $(if $(ADVISORY_DB),advisories) api test ## all that must h
 
 fmt: ## is everything formatted?
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path bench/Cargo.toml --check
 
 lint: ## clippy, warnings are errors
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(BENCH) clippy --manifest-path bench/Cargo.toml --locked --all-targets -- -D warnings
 
 deny: ## licences, bans and sources of the dependencies
 	scripts/cargo-deny --locked check bans licenses sources
@@ -44,10 +48,15 @@ soak: postgresql fuzz ## the same tests in a release build, with far more random
 	$(CARGO) run --release --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 2 2 3 3 1 1 0 2
 	$(CARGO) run --release --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 1 2 2 2 1 1 0 3 2
 
-bench: postgresql build ## what a draw from a lease costs, and how soon who waits is woken, beside the like
+bench: postgresql redis build ## speed and memory, beside what else a user could pick: tables in Markdown
+	@$(BENCH) bench --manifest-path bench/Cargo.toml
 	$(CARGO) bench --package queue-client
 	$(CARGO) bench --package pgsemaphore-tests --bench wake
 
 # The server binaries that tests and the demo start; installed where they are missing.
 postgresql:
 	@scripts/install-postgresql
+
+# What the bench compares with.
+redis:
+	@scripts/install-redis
