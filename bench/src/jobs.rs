@@ -39,6 +39,14 @@ impl Worker for Unlimited {
     }
 }
 
+/// Who takes jobs from the table, under which limit.
+struct Queue {
+    name: &'static str,
+    load: Load,
+    budget: Box<dyn Budget>,
+    slices: Vec<Slice>,
+}
+
 /// Takes the next job, does it in about 1.4 ms, and marks it as done.
 struct Job(PgConnection);
 
@@ -72,27 +80,26 @@ pub async fn run(cluster: &Cluster) {
     );
     execute(&url, &setup).await;
     let [wide, narrow] = [1000, 16].map(|limit| Load { keys: 1, limit });
-    let mut queues: Vec<(&str, Load, Box<dyn Budget>, Vec<Slice>)> =
-        vec![("no limit", wide, Box::new(Unlimited), Vec::new())];
+    let queue = |name, load, budget| Queue { name, load, budget, slices: Vec::new() };
+    let mut queues = vec![queue("no limit", wide, Box::new(Unlimited) as Box<dyn Budget>)];
     for (name, load, leases) in [
         ("limit 1000, with leases", wide, true),
         ("limit 1000, grants only", wide, false),
         ("limit 16, with leases", narrow, true),
         ("limit 16, grants only", narrow, false),
     ] {
-        let ours = Ours::start(cluster, &policy(load.limit, leases)).await;
-        queues.push((name, load, Box::new(ours), Vec::new()));
+        queues.push(queue(name, load, Box::new(Ours::start(cluster, &policy(load.limit, leases)).await)));
     }
     for _ in 0..TURNS {
-        for (_, load, budget, slices) in &mut queues {
+        for Queue { load, budget, slices, .. } in &mut queues {
             slices.push(slice(&**budget, *load, takers(&url).await).await);
         }
     }
-    let without = queues[0].3.clone();
-    let row = |(name, _, _, slices): (&str, Load, Box<dyn Budget>, Vec<Slice>)| {
-        [name.to_owned(), format!("{:.0}", summary(&slices).rate), short(ratio(&slices, &without))]
+    let without = &queues[0].slices;
+    let row = |Queue { name, slices, .. }: &Queue| {
+        [(*name).to_owned(), format!("{:.0}", summary(slices).rate), short(ratio(slices, without))]
     };
-    table(&["", "jobs/s", "of those without"], queues.into_iter().map(row));
+    table(&["", "jobs/s", "of those without"], queues.iter().map(row));
 }
 
 async fn takers(url: &str) -> Vec<Box<dyn Item>> {

@@ -18,8 +18,13 @@ mod rounds;
 mod waking;
 
 use cluster::Cluster;
+use futures_util::FutureExt as _;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use report::Report;
+use std::panic::AssertUnwindSafe;
+
+const PARTS: [&str; 9] =
+    ["compare", "waking", "jobs", "rounds", "parked", "crowd", "conflicts", "draw", "memory"];
 
 #[tokio::main]
 async fn main() {
@@ -36,35 +41,31 @@ async fn main() {
     let mut report = Report::default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     println!("PostgreSQL {}, {cores} cores, fsync on.", cluster.version().await);
-    let named = |part: &str| arguments.is_empty() || arguments.iter().any(|argument| argument == part);
-    if named("compare") {
-        compare::run(&cluster, &mut report).await;
-    }
-    if named("waking") {
-        waking::run(&cluster).await;
-    }
-    if named("jobs") {
-        jobs::run(&cluster).await;
-    }
-    if named("rounds") {
-        rounds::run(&cluster, &mut report).await;
-    }
-    if named("parked") {
-        parked::run(&cluster).await;
-    }
-    if named("crowd") {
-        crowd::run(&cluster, &mut report).await;
-    }
-    if named("conflicts") {
-        conflicts::run(&cluster, &mut report).await;
-    }
-    if named("draw") {
-        draw::run(&cluster, &mut report).await;
-    }
-    if named("memory") {
-        memory::run(&cluster).await;
+    for part in PARTS {
+        if arguments.is_empty() || arguments.iter().any(|argument| argument == part) {
+            // What fails is said, and does not cost the others.
+            let run = AssertUnwindSafe(run(part, &cluster, &mut report)).catch_unwind().await;
+            if run.is_err() {
+                println!("\n**{part} failed**: see standard error.");
+            }
+        }
     }
     report.print_targets();
+}
+
+async fn run(part: &str, cluster: &Cluster, report: &mut Report) {
+    match part {
+        "compare" => compare::run(cluster, report).await,
+        "waking" => waking::run(cluster).await,
+        "jobs" => jobs::run(cluster).await,
+        "rounds" => rounds::run(cluster, report).await,
+        "parked" => parked::run(cluster).await,
+        "crowd" => crowd::run(cluster, report).await,
+        "conflicts" => conflicts::run(cluster, report).await,
+        "draw" => draw::run(cluster, report).await,
+        "memory" => memory::run(cluster).await,
+        _ => unreachable!("one of PARTS"),
+    }
 }
 
 /// Thousands of calls are open at once, each a connection.

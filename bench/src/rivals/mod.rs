@@ -10,10 +10,10 @@ mod redis;
 mod semaphore;
 mod slots;
 
+pub use self::redis::{Redis, Sets};
 pub use advisory::Advisory;
 pub use counter::Counter;
 pub use ours::{CLIENTS, Ours};
-pub use redis::{Redis, Sets};
 pub use semaphore::Semaphores;
 pub use slots::Slots;
 
