@@ -56,15 +56,16 @@ async fn items(holder: &Arc<InProcess>, times: u64) {
 
 async fn item(holder: &InProcess, key: &str) {
     let mut worker = Worker::new("c");
-    worker.hear(&insist(async || holder.request(key, worker.wants(1)).await).await);
+    worker.hear(&insist(holder, key, "request", worker.wants(1)).await);
     worker.release();
-    worker.hear(&insist(async || holder.sync(key, worker.reports()).await).await);
+    worker.hear(&insist(holder, key, "sync", worker.reports()).await);
 }
 
-/// Asks until there is an answer: a machine that is too busy has connections time out.
-async fn insist(ask: impl AsyncFn() -> (u16, Value)) -> Value {
+/// Asks until there is an answer: on a machine that is too busy, connections time out.
+async fn insist(holder: &InProcess, key: &str, endpoint: &str, message: Value) -> Value {
+    let path = format!("/v1/semaphores/{key}/{endpoint}");
     loop {
-        match ask().await {
+        match holder.send(reqwest::Method::POST, &path, &message).await {
             (200, reply) => return reply,
             (503, _) => tokio::time::sleep(Duration::from_millis(10)).await,
             refused => panic!("{refused:?}"),
