@@ -1,6 +1,10 @@
 //! What can go wrong with the database, by what follows from it.
 
 use pgsemaphore_allocation::Violation;
+use sqlx::migrate::MigrateError;
+
+/// A lock that could not be had in time.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// A failed operation of the [`Store`](super::Store).
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +45,13 @@ pub enum StoreError {
     },
     /// A migration failed.
     #[error("the migration failed: {0}")]
-    Migrate(#[source] sqlx::migrate::MigrateError),
+    Migrate(#[source] MigrateError),
+    /// Another session holds a lock that a migration needs, and kept it for too long.
+    #[error(
+        "another session has held a lock for 15 s that the migration needs: another migration, or one that was left \
+         open (`SELECT * FROM pg_locks` shows it); run `pgsemaphore migrate` again when it has ended"
+    )]
+    MigrateLocked,
     /// Other transactions kept getting in between, or the connection kept breaking.
     #[error("gave up after {attempts} attempts, the last one: {last}")]
     GaveUp {
@@ -63,6 +73,17 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    pub(super) fn of_migration(error: MigrateError) -> Self {
+        match &error {
+            MigrateError::Execute(cause) | MigrateError::ExecuteMigration(cause, _)
+                if code(cause) == Some(LOCK_NOT_AVAILABLE) =>
+            {
+                Self::MigrateLocked
+            }
+            _ => Self::Migrate(error),
+        }
+    }
+
     /// Whether repeating the transaction on fresh reads can help: a serialization failure, a deadlock, a fence that
     /// another transaction moved, or a connection that broke.
     pub(crate) fn is_transient(&self) -> bool {
@@ -135,5 +156,5 @@ fn is_transient(code: &str) -> bool {
 
 /// A lock, statement or connection that could not be had in time, or a server that can't write.
 fn is_away(code: &str) -> bool {
-    matches!(code, "55P03" | "57014" | "25006" | "25P03" | "25P04") || code.starts_with("53")
+    matches!(code, LOCK_NOT_AVAILABLE | "57014" | "25006" | "25P03" | "25P04") || code.starts_with("53")
 }
