@@ -17,6 +17,10 @@ use crate::Holder;
 use crate::embedded::{Embedded, EmbeddedError, Options};
 use crate::http;
 
+/// Files that callers may not take, beside those of connections to the database: who takes all others must not cut a
+/// holder off from it.
+const OTHER_FILES: u64 = 64;
+
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
     /// Where to listen; port 0 takes any free one. The first line of output names the address
@@ -64,7 +68,8 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "PGSEMAPHORE_INSECURE")]
     insecure: bool,
 
-    /// Largest number of connections from callers; further ones wait until one ends
+    /// Largest number of connections from callers; further ones wait until one ends. Fewer where the limit of open files
+    /// leaves no room for so many
     #[arg(
         long,
         env = "PGSEMAPHORE_CONNECTIONS",
@@ -151,17 +156,23 @@ async fn options(args: &ServeArgs) -> Result<http::Options, CliError> {
     if exposed && access.needs_token() && tls.is_none() {
         tracing::warn!("tokens travel unencrypted: give --tls-cert, unless something in front speaks TLS");
     }
-    raise_file_limit();
-    Ok(http::Options { access, tls, connections: usize::try_from(args.connections).unwrap_or(usize::MAX) })
+    let files = raise_file_limit().saturating_sub(OTHER_FILES + u64::from(args.database_connections));
+    let connections = files.clamp(1, u64::from(args.connections));
+    if connections < u64::from(args.connections) {
+        tracing::info!(connections, "the limit of open files leaves room for so many callers");
+    }
+    Ok(http::Options { access, tls, connections: usize::try_from(connections).unwrap_or(usize::MAX) })
 }
 
-/// A connection is an open file; the limit that a process starts with is often far below what it may have.
-fn raise_file_limit() {
+/// A connection is an open file; the limit that a process starts with is often far below what it may have. Answers how
+/// many files may be open.
+fn raise_file_limit() -> u64 {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
-    if let Err(error) = raised {
+        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most).map(|()| most));
+    raised.unwrap_or_else(|error| {
         tracing::warn!(%error, "the limit of open files stays as it is");
-    }
+        u64::MAX
+    })
 }
 
 async fn start_embedded(folder: PathBuf) -> Result<Embedded, EmbeddedError> {
