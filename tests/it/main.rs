@@ -11,6 +11,7 @@ mod durability;
 mod eager;
 mod embedded;
 mod explain;
+mod field_cases;
 mod grants;
 mod hangups;
 mod holders;
