@@ -2,7 +2,7 @@
 
 use super::transaction::commit_once;
 use super::{Store, StoreError};
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 
 /// The roles, as people can run it with psql.
 const ROLES: &str = include_str!("../../../docs/roles.sql");
@@ -37,8 +37,9 @@ impl Store {
     /// [`StoreError::Migrate`] says which one failed, [`StoreError::MigrateLocked`] that somebody else holds a lock; a later
     /// run goes on from there.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        let mut connection = PgConnection::connect_with(self.options()).await?;
-        // A migration may take longer than a round may.
+        // A migration may take longer than a round may, and that is nothing to warn of.
+        let options = self.options().clone().disable_statement_logging();
+        let mut connection = PgConnection::connect_with(&options).await?;
         sqlx::raw_sql("SET statement_timeout = 0").execute(&mut connection).await?;
         sqlx::raw_sql(LOCK_WAIT).execute(&mut connection).await?;
         crate::MIGRATOR.run(&mut connection).await.map_err(StoreError::of_migration)?;
