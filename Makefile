@@ -1,7 +1,7 @@
 # The one front door: plain `make` lists the commands.
 CARGO ?= cargo
 
-.PHONY: help build demo test check fmt lint deny api fuzz soak bench postgresql
+.PHONY: help build demo test check fmt lint deny api chart fuzz soak bench postgresql
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ test: postgresql ## every test of correctness, against real PostgreSQL servers
 	$(CARGO) build --workspace --bins --tests
 	$(CARGO) test --workspace --no-fail-fast
 
-check: fmt lint deny api test ## all that must hold before a merge: what CI runs
+check: fmt lint deny api chart test ## all that must hold before a merge: what CI runs
 
 fmt: ## is everything formatted?
 	$(CARGO) fmt --all --check
@@ -30,6 +30,10 @@ deny: ## licences, bans and sources of the dependencies
 api: postgresql ## whatever the API document allows, and more, asked of a holder, with and without tokens
 	$(CARGO) build --workspace --bins
 	scripts/schemathesis
+
+chart: postgresql ## the Helm chart: by Helm 3 and 4, by schemas of Kubernetes, and with the server itself
+	$(CARGO) build --workspace --bins
+	scripts/chart
 
 fuzz: ## any bytes as messages, and as histories of a key: a minute each
 	scripts/fuzz

@@ -65,8 +65,8 @@ class Manifests:
     """The objects of a render."""
 
     def __init__(self, text):
-        self.text = text
-        self.all = [document for document in yaml.safe_load_all(text) if document]
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        self.all = [document for document in yaml.load_all(text, loader) if document]
 
     def kind(self, kind):
         return [found for found in self.all if found["kind"] == kind]
