@@ -1,9 +1,10 @@
 """All manifests are what Kubernetes, Helm and the Prometheus operator take."""
 
-import re
+import tempfile
 import unittest
 
 import kubernetes_validate
+import yaml
 
 import kit
 from kit import render
@@ -120,7 +121,6 @@ class Notes(unittest.TestCase):
     """Helm 4 shows them without a cluster."""
 
     def notes(self, example, **over):
-        import tempfile, yaml
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             file.write(yaml.safe_dump(kit.values(example, **over)))
             file.flush()

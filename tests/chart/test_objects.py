@@ -1,6 +1,13 @@
 """What is in a release: which objects, and how they refer to each other."""
 
+import pathlib
+import re
+import shutil
+import tarfile
+import tempfile
 import unittest
+
+import yaml
 
 import kit
 from kit import render
@@ -78,7 +85,37 @@ class Objects(unittest.TestCase):
             self.assertNotIn("minAvailable", budget)
 
     def test_the_chart_can_be_part_of_another(self):
-        render(**{"global": {"anything": 1}, "enabled": True})
+        with tempfile.TemporaryDirectory() as parent:
+            shutil.copytree(kit.CHART, f"{parent}/charts/pgsemaphore")
+            condition = [{"name": "pgsemaphore", "version": "*", "condition": "pgsemaphore.enabled"}]
+            chart = {"apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": condition}
+            pathlib.Path(parent, "Chart.yaml").write_text(yaml.safe_dump(chart))
+            own = {"global": {"anything": 1}, "pgsemaphore": kit.values("everything", enabled=True)}
+            pathlib.Path(parent, "values.yaml").write_text(yaml.safe_dump(own))
+            for version in kit.HELMS:
+                code, out, message = kit.helm("template", kit.RELEASE, parent, version=version)
+                self.assertEqual(code, 0, message)
+                self.assertIn("kind: Deployment", out)
+
+    def test_a_package_has_no_examples_and_installs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for version in kit.HELMS:
+                code, out, message = kit.helm("package", kit.CHART, "-d", folder, version=version)
+                self.assertEqual(code, 0, message)
+                (package,) = pathlib.Path(folder).glob("pgsemaphore-*.tgz")
+                with tarfile.open(package) as files:
+                    self.assertEqual([name for name in files.getnames() if "/ci/" in name], [])
+                example = kit.EXAMPLES["default"]
+                code, out, message = kit.helm("template", kit.RELEASE, package, "-f", example, version=version)
+                self.assertEqual(code, 0, message)
+
+    def test_the_command_of_the_readme_installs(self):
+        readme = (kit.CHART / "README.md").read_text()
+        command = re.search(r"helm install (\w+) helm/pgsemaphore (-n \w+) --wait ([^`]+)```", readme)
+        arguments = command[3].replace("\\\n", " ").split()
+        for version in kit.HELMS:
+            code, _, message = kit.helm("template", command[1], kit.CHART, *command[2].split(), *arguments, version=version)
+            self.assertEqual(code, 0, message)
 
     def test_what_users_add_is_there(self):
         found = render("everything")

@@ -242,3 +242,15 @@ class Migrations(ServerTest):
         self.assertEqual(code, 2)
         self.assertIn("limits", output)
         self.serve(found).ready()
+
+
+class Runbooks(ServerTest):
+    def test_statements_that_operators_are_told_to_run_can_be_run(self):
+        found = self.render("default", policies={"KEY": {"limit": 1}})
+        self.run_job(found)
+        text = (kit.ROOT / "docs/operations.md").read_text()
+        statements = re.findall(r"`(SELECT [^`]+)`", text)
+        self.assertGreater(len(statements), 5)
+        for statement in statements:
+            with self.subTest(statement=statement):
+                self.postgres.sql(statement, self.database)

@@ -54,8 +54,8 @@
 {{- $mistakes = append $mistakes "the chart doesn't read the port in database.direct.url: set networkPolicy.databasePorts" }}
 {{- end }}
 {{- with .Values.metrics.serviceMonitor }}
-{{- if and .enabled $.Values.auth.existingSecret (not .tokenSecret.name) (not $.Values.auth.keys.reader) }}
-{{- $mistakes = append $mistakes "Prometheus needs a reader's token: set metrics.serviceMonitor.tokenSecret.name and .key, or auth.keys.reader" }}
+{{- if and .enabled $.Values.auth.existingSecret (not (or .tokenSecret.key $.Values.auth.keys.reader)) }}
+{{- $mistakes = append $mistakes "Prometheus needs a reader's token: set auth.keys.reader, or metrics.serviceMonitor.tokenSecret" }}
 {{- end }}
 {{- end }}
 {{- if $mistakes }}
