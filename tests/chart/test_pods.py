@@ -117,17 +117,23 @@ class Rolls(unittest.TestCase):
         for example in kit.EXAMPLES:
             self.assertEqual(render(example, "Helm 3").all, render(example, "Helm 4").all)
 
-    def test_a_changed_value_or_password_rolls_holders(self):
-        before = render("insecure").holder_pod
+    def test_a_changed_password_rolls_holders_and_is_another_job(self):
+        before, after = render("insecure"), render("insecure", database__password="other")
+        self.assertNotEqual(after.holder_pod, before.holder_pod)
+        self.assertNotEqual(after.one("Job")["metadata"]["name"], before.one("Job")["metadata"]["name"])
+
+    def test_a_changed_value_rolls_holders(self):
+        before = render().holder_pod
         for change in [
-            {"database__password": "other"},
             {"database__host": "elsewhere"},
+            {"database__existingSecret": "another"},
+            {"auth__existingSecret": "another"},
             {"log": "debug"},
             {"image__tag": "2"},
             {"extraEnv": [{"name": "PGSEMAPHORE_FORGET_AFTER", "value": "5m"}]},
         ]:
             with self.subTest(change=change):
-                self.assertNotEqual(render("insecure", **change).holder_pod, before)
+                self.assertNotEqual(render(**change).holder_pod, before)
 
     def test_what_does_not_concern_holders_does_not_roll_them(self):
         before = render().holder_pod
@@ -143,13 +149,13 @@ class Rolls(unittest.TestCase):
 
     def test_a_job_is_another_object_if_and_only_if_it_would_differ(self):
         def job(**change):
-            return render("insecure", **change).one("Job")
+            return render(**change).one("Job")
 
         before = job()
         for change in [
             {"image__tag": "2"},
             {"database__host": "elsewhere"},
-            {"database__password": "other"},
+            {"database__existingSecret": "another"},
             {"policies": {"a": {"limit": 1}}},
             {"migrations__backoffLimit": 3},
             {"migrations__createRoles": True},
