@@ -55,7 +55,8 @@ class Image(unittest.TestCase):
 
     def test_cargo_finds_the_whole_workspace_in_the_context(self):
         with tempfile.TemporaryDirectory() as folder:
-            for path in context():
+            # Not in the context, but rustup wants to know which cargo.
+            for path in context() + ["rust-toolchain.toml"]:
                 source, copy = kit.ROOT / path, pathlib.Path(folder, path)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 if source.is_dir():
