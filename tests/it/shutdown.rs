@@ -42,7 +42,6 @@ async fn text(answer: JoinHandle<Vec<u8>>) -> String {
     String::from_utf8_lossy(&answer).to_lowercase()
 }
 
-/// How many wait at holders.
 async fn until_blocked(db: &Db, clients: i64) {
     until("they are parked", async || {
         let query = sqlx::query_scalar("SELECT count(*) FROM pgsemaphore.blocked");
@@ -70,22 +69,28 @@ async fn who_waits_is_sent_elsewhere_and_no_connection_stays() {
     caller.policy("full", &policy(0, 0)).await;
 
     let idle = exchange(holder.url(), b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    let mut parked = Worker::new("parked").wants(1);
-    parked["wait_ms"] = json!(60_000);
-    let parked = exchange(holder.url(), &post("/v1/semaphores/full/request", &parked)).await;
+    let park = |client: &str| {
+        let mut message = Worker::new(client).wants(1);
+        message["wait_ms"] = json!(60_000);
+        message
+    };
+    let parked = exchange(holder.url(), &post("/v1/semaphores/full/request", &park("parked"))).await;
+    let http = reqwest::Client::builder().http2_prior_knowledge().build().expect("an HTTP client");
+    let second = http.post(format!("{}/v1/semaphores/full/request", holder.url()));
+    let second = tokio::spawn(second.json(&park("second")).send());
+    until_blocked(&db, 2).await;
+    let waits = Worker::new("waits").wants(1);
+    let waits = exchange(holder.url(), &post("/v1/semaphores/slow/request", &waits)).await;
     let mut sync = Worker::new("sync").reports();
     (sync["wait_ms"], sync["leases"]) = (json!(60_000), json!([]));
     let sync = exchange(holder.url(), &post("/v1/semaphores/full/sync", &sync)).await;
-    let waits =
-        exchange(holder.url(), &post("/v1/semaphores/slow/request", &Worker::new("w").wants(1))).await;
-    let http = reqwest::Client::builder().http2_prior_knowledge().build().expect("an HTTP client");
-    let second = http.post(format!("{}/v1/semaphores/slow/request", holder.url()));
-    let second = tokio::spawn(second.json(&Worker::new("second").wants(1)).send());
-    until_blocked(&db, 1).await;
-    assert_eq!(holders(&db).await, 1);
+    let last = exchange(holder.url(), &post("/v1/semaphores/full/request", &park("last"))).await;
+    // Those that connected before it have been heard, too.
+    until_blocked(&db, 3).await;
+    until("it is known to others", async || holders(&db).await == 1).await;
 
     holder.terminate();
-    for answer in [parked, sync, waits] {
+    for answer in [parked, waits, sync, last] {
         let answer = text(answer).await;
         assert_eq!(holders(&db).await, 0, "others know before its callers do");
         assert!(answer.starts_with("http/1.1 503"), "{answer}");

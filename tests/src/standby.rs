@@ -1,5 +1,6 @@
 //! A streaming standby of a cluster.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -28,7 +29,7 @@ impl Standby {
         let (url, path) = (primary.url(), folder.path().to_owned());
         let start = tokio::task::spawn_blocking(move || {
             let data = path.join("data");
-            std::fs::create_dir(&data).expect("a folder");
+            std::fs::DirBuilder::new().mode(0o700).create(&data).expect("a folder");
             let mut backup = Command::new("pg_basebackup");
             backup.args(["-d", &url, "-c", "fast", "-R", "--no-sync", "-D"]).arg(&data).current_dir("/");
             if nix::unistd::Uid::effective().is_root() {
