@@ -184,6 +184,7 @@ impl Holder {
         self.shared.leaving.cancel();
         if tokio::time::timeout(LEAVE, self.shared.left.cancelled()).await.is_err() {
             tracing::warn!("the database does not answer; this holder counts as gone in 3 s");
+            self.shared.left.cancel();
         }
     }
 

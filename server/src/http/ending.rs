@@ -14,10 +14,13 @@ use axum::response::{IntoResponse as _, Response};
 pub(super) async fn heed(State(holder): State<Holder>, request: Request, next: Next) -> Response {
     let version = request.version();
     let refused = holder.is_ending() && request.uri().path() != "/healthz";
-    let mut answer = tokio::select! {
-        answer = next.run(request), if !refused => answer,
-        () = holder.abandoned(), if !refused => refusal(),
-        else => refusal(),
+    let mut answer = match refused {
+        true => refusal(),
+        false => tokio::select! {
+            biased; // an answer that is there is given
+            answer = next.run(request) => answer,
+            () = holder.abandoned() => refusal(),
+        },
     };
     // In HTTP/2 a frame of the connection says so.
     if holder.is_ending() && version <= Version::HTTP_11 {
