@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     pub(crate) policies: Epoch,
     pub(crate) outbox: Outbox,
     /// It takes no new calls, and its row is to go.
-    pub(crate) leaving: CancellationToken,
+    pub(crate) leave: CancellationToken,
     /// Its row is gone, or could not be deleted.
     pub(crate) left: CancellationToken,
     /// Those who wait are refused, and nothing more is begun.
@@ -66,7 +66,7 @@ impl Holder {
             keys: keys::Keys::default(),
             policies: Epoch::default(),
             outbox: Outbox::default(),
-            leaving: CancellationToken::new(),
+            leave: CancellationToken::new(),
             left: CancellationToken::new(),
             stop: CancellationToken::new(),
             abandoned: CancellationToken::new(),
@@ -175,13 +175,13 @@ impl Holder {
 
     /// Whether new calls are refused.
     pub fn is_ending(&self) -> bool {
-        self.shared.leaving.is_cancelled()
+        self.shared.leave.is_cancelled()
     }
 
     /// Refuses new calls, and deletes this holder's row, so that others stop counting on it: within a second, or not at
     /// all. Those who wait go on waiting.
     pub async fn leave(&self) {
-        self.shared.leaving.cancel();
+        self.shared.leave.cancel();
         if tokio::time::timeout(LEAVE, self.shared.left.cancelled()).await.is_err() {
             tracing::warn!("the database does not answer; this holder counts as gone in 3 s");
             self.shared.left.cancel();

@@ -28,7 +28,7 @@ pub(crate) async fn beat(shared: Arc<Shared>) {
         failing = beat.is_err();
         tokio::select! {
             () = tokio::time::sleep(HEARTBEAT) => {}
-            () = shared.leaving.cancelled() => break,
+            () = shared.leave.cancelled() => break,
         }
     }
     if let Err(error) = shared.store.leave(&shared.name).await {
