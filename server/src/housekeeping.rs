@@ -5,6 +5,7 @@ use crate::clock;
 use crate::holder::Shared;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// How often keys that are due are looked for; twice within an actor's horizon, so that none is missed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -14,24 +15,38 @@ const SWEEP_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration:
 /// A heartbeat is due this often; who missed three counts as gone.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Says once a second that this holder runs, until it stops, and then that it does not.
-pub(crate) async fn beat(shared: Arc<Shared>) {
+/// Says once a second that this holder runs, and hears who else does, until it leaves. `joined` is told when that was
+/// tried once.
+pub(crate) async fn beat(shared: Arc<Shared>, joined: oneshot::Sender<()>) {
+    let mut joined = Some(joined);
     let mut failing = false;
     loop {
-        let beat = shared.store.beat(&shared.name, &shared.url).await;
-        match (&beat, failing) {
-            (Err(error), false) => tracing::warn!(%error, "the heartbeat could not be written"),
-            (Ok(()), true) => tracing::info!("the heartbeat is written again"),
-            _ => {}
+        let at = clock::now();
+        match shared.store.beat(&shared.name, &shared.url).await {
+            Ok(live) => {
+                shared.homes.learn(live, at);
+                if failing {
+                    tracing::info!("the heartbeat is written again");
+                }
+                failing = false;
+            }
+            Err(error) => {
+                if !failing {
+                    tracing::warn!(%error, "the heartbeat could not be written");
+                }
+                failing = true;
+            }
         }
-        failing = beat.is_err();
-        if pause(&shared, HEARTBEAT).await {
-            break;
+        joined.take().map(|joined| joined.send(()));
+        tokio::select! {
+            () = tokio::time::sleep(HEARTBEAT) => {}
+            () = shared.leave.cancelled() => break,
         }
     }
     if let Err(error) = shared.store.leave(&shared.name).await {
         tracing::warn!(%error, "this holder's row could not be deleted; it counts as gone in 3 s");
     }
+    shared.left.cancel();
 }
 
 /// Wakes the actors of keys in use whose policy says something new about silent clients, at the start and whenever

@@ -7,6 +7,7 @@
 use crate::parked::LOOK_EVERY;
 use crate::pending::Pending;
 use crate::refusal::Refusal;
+use crate::speaker::Speaker;
 use pgsemaphore_allocation::ClientId;
 use std::time::Instant;
 
@@ -27,9 +28,11 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// Adds a request. One of the same process that waits is superseded by a newer call, and supersedes an older one.
     pub(crate) fn admit(&mut self, request: Pending) {
+        let new = &request.caller.speaker;
         for waiting in [&mut self.parked, &mut self.new] {
-            if let Some(at) = waiting.iter().position(|other| other.may_be_superseded_by(&request)) {
-                if !request.is_newer_than(&waiting[at]) {
+            let may_go = |other: &Pending| other.caller.speaker.may_be_superseded_by(new);
+            if let Some(at) = waiting.iter().position(may_go) {
+                if !new.is_newer_than(&waiting[at].caller.speaker) {
                     return request.caller.answer(Err(Refusal::Superseded));
                 }
                 waiting.remove(at).caller.answer(Err(Refusal::Superseded));
@@ -44,6 +47,14 @@ impl Waiting {
         let first = self.first_arrival.get_or_insert(request.heard.arrival);
         *first = request.heard.arrival.min(*first);
         self.new.push(request);
+    }
+
+    /// Answers the requests that give way to one which waits at another holder.
+    pub(crate) fn give_way(&mut self, new: &Speaker) {
+        for waiting in [&mut self.parked, &mut self.new] {
+            let gone = waiting.extract_if(.., |request| request.caller.speaker.gives_way_to(new));
+            gone.for_each(|request| request.caller.answer(Err(Refusal::Superseded)));
+        }
     }
 
     /// When the first new request of the next round arrived, also if it was superseded since.

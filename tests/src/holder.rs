@@ -39,10 +39,12 @@ impl InProcess {
     }
 
     async fn serve(url: &str, connections: u32, forget_after: Duration, options: http::Options) -> Self {
+        let peers = http::Peers::of(None, None, None).await.expect("a way to call other holders");
+        let options = http::Options { peers: options.peers.or(Some(peers)), ..options };
         let store = Store::connect(url, connections).await.expect("the test database");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let holder = Holder::start(store, url.as_str(), forget_after);
+        let holder = Holder::start(store, url.as_str(), forget_after).await;
         let serving = http::serve(listener, holder.clone(), options, std::future::pending());
         let server = tokio::spawn(serving);
         Self { holder, url, client: client(), server }
