@@ -39,7 +39,8 @@ pub(crate) async fn beat(shared: Arc<Shared>, joined: oneshot::Sender<()>) {
         }
         joined.take().map(|joined| joined.send(()));
         tokio::select! {
-            () = tokio::time::sleep(HEARTBEAT) => {}
+            // From when it began: a slow database makes none come late by itself.
+            () = tokio::time::sleep_until((at + HEARTBEAT).into()) => {}
             () = shared.leave.cancelled() => break,
         }
     }
