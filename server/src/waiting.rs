@@ -26,18 +26,17 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Adds a request. One of the same process that waits is superseded by a newer call, and supersedes an older one.
+    /// Adds a request. Those of the same process that wait are superseded by a newer call, and supersede an older one.
     pub(crate) fn admit(&mut self, request: Pending) {
         let new = &request.caller.speaker;
-        for waiting in [&mut self.parked, &mut self.new] {
-            let may_go = |other: &Pending| other.caller.speaker.may_be_superseded_by(new);
-            if let Some(at) = waiting.iter().position(may_go) {
-                if !new.is_newer_than(&waiting[at].caller.speaker) {
-                    return request.caller.answer(Err(Refusal::Superseded));
-                }
-                waiting.remove(at).caller.answer(Err(Refusal::Superseded));
-            }
+        let refuses = |other: &Pending| {
+            let other = &other.caller.speaker;
+            other.may_be_superseded_by(new) && !new.is_newer_than(other)
+        };
+        if self.parked.iter().chain(&self.new).any(refuses) {
+            return request.caller.answer(Err(Refusal::Superseded));
         }
+        self.give_way(new);
         if self.parked.len() + self.new.len() >= WAITING_PER_KEY_MAX {
             return request.caller.answer(Err(Refusal::TooManyWaiting));
         }
@@ -49,7 +48,7 @@ impl Waiting {
         self.new.push(request);
     }
 
-    /// Answers the requests that give way to one which waits at another holder.
+    /// Answers the requests that give way to this one, which waits here or at another holder.
     pub(crate) fn give_way(&mut self, new: &Speaker) {
         for waiting in [&mut self.parked, &mut self.new] {
             let gone = waiting.extract_if(.., |request| request.caller.speaker.gives_way_to(new));

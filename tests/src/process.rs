@@ -131,6 +131,18 @@ impl Process {
         self.pid
     }
 
+    /// Its memory that is really there, in bytes.
+    ///
+    /// # Panics
+    ///
+    /// When it has ended.
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("a process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+    }
+
     /// What it has written to standard output so far.
     #[must_use]
     pub fn stdout(&self) -> String {
