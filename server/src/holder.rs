@@ -24,8 +24,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// An end does not wait longer for this holder's row to be deleted.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+/// An end does not wait longer for this holder's row to be deleted: after this time it counts as gone anyway.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A handle to a running holder; clones share it.
 #[derive(Clone)]

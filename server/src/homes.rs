@@ -47,8 +47,15 @@ impl Homes {
 
     /// Notes who is alive, as a heartbeat read it that began at `at`.
     pub(crate) fn learn(&self, live: Vec<Peer>, at: Instant) {
-        let live = live.into_iter().map(Arc::new).collect();
-        self.view.send_replace(View { at: Some(at), live });
+        let live: Vec<_> = live.into_iter().map(Arc::new).collect();
+        let before = self.view.send_replace(View { at: Some(at), live: live.clone() }).live;
+        let lacks = |peers: &[Arc<Peer>], name: &str| peers.iter().all(|peer| peer.name != name);
+        for peer in live.iter().filter(|peer| peer.name != self.me && lacks(&before, &peer.name)) {
+            tracing::info!(holder = peer.name, url = peer.url, "another holder runs");
+        }
+        for peer in before.iter().filter(|peer| lacks(&live, &peer.name)) {
+            tracing::info!(holder = peer.name, url = peer.url, "another holder is gone");
+        }
     }
 
     /// The home of a key; `None` if that is this holder, or nobody else is known for sure.
