@@ -15,6 +15,7 @@ use crate::round::Heard;
 use crate::speaker::Speaker;
 use crate::store::{SettleError, Settled, Store};
 use crate::takeover;
+use crate::trouble;
 use pgsemaphore_allocation::{ClientId, Demand, GrantReport, Group, Incarnation, LeaseReport, SemaphoreKey};
 use queue_wire::{Message, Reply, TakenOver, Takeover};
 use std::sync::Arc;
@@ -24,8 +25,10 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// An end does not wait longer for this holder's row to be deleted: after this time it counts as gone anyway.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the holder's row may take to be deleted before the holder ends all the same.
+const LEAVE: Duration = Duration::from_secs(1);
+/// How long transactions under way may take to end.
+const FINISH: Duration = Duration::from_secs(4);
 
 /// A handle to a running holder; clones share it.
 #[derive(Clone)]
@@ -44,11 +47,14 @@ pub(crate) struct Shared {
     pub(crate) keys: keys::Keys,
     pub(crate) policies: Epoch,
     pub(crate) outbox: Outbox,
-    /// Ends heartbeats, before anything else ends.
+    /// It takes no new calls, and its row is to go.
     pub(crate) leave: CancellationToken,
-    /// Heartbeats have ended, and so has this holder's row.
+    /// Its row is gone, or could not be deleted.
     pub(crate) left: CancellationToken,
+    /// Those who wait are refused, and nothing more is begun.
     pub(crate) stop: CancellationToken,
+    /// What is still under way is not waited for any longer.
+    pub(crate) abandoned: CancellationToken,
     pub(crate) tasks: TaskTracker,
     waiting: Arc<AtomicUsize>,
 }
@@ -69,6 +75,7 @@ impl Holder {
             leave: CancellationToken::new(),
             left: CancellationToken::new(),
             stop: CancellationToken::new(),
+            abandoned: CancellationToken::new(),
             tasks: TaskTracker::new(),
             waiting: Arc::default(),
         });
@@ -136,7 +143,7 @@ impl Holder {
         park: Option<Park>,
         command: impl FnOnce(Pending) -> Command,
     ) -> Result<Reply, Refusal> {
-        if self.shared.stop.is_cancelled() {
+        if self.is_ending() {
             return Err(Refusal::ShuttingDown);
         }
         let (caller, answer) = Caller::new(&message, &self.shared.waiting)?;
@@ -190,12 +197,12 @@ impl Holder {
         takeover: Takeover,
         keys: &Keys,
     ) -> Result<TakenOver, Refusal> {
-        if self.shared.stop.is_cancelled() {
+        if self.is_ending() {
             return Err(Refusal::ShuttingDown);
         }
         let reply = takeover::on_all_keys(&self.shared, client, takeover, keys).await;
         reply.map_err(|error| {
-            tracing::warn!(%error, "a takeover failed");
+            trouble::tell(&"a takeover failed", &error);
             Refusal::Unavailable
         })
     }
@@ -205,14 +212,45 @@ impl Holder {
         self.shared.policies.advance();
     }
 
-    /// Leaves the holders, then refuses who waits, finishes the transactions under way, and closes the connections.
-    pub async fn stop(&self) {
+    /// Whether new calls are refused.
+    pub fn is_ending(&self) -> bool {
+        self.shared.leave.is_cancelled()
+    }
+
+    /// Refuses new calls, and deletes this holder's row, so that others stop counting on it: within a second, or not at
+    /// all. Those who wait go on waiting.
+    pub async fn leave(&self) {
         self.shared.leave.cancel();
-        let _counts_as_gone_soon = tokio::time::timeout(LEAVE_TIMEOUT, self.shared.left.cancelled()).await;
+        if tokio::time::timeout(LEAVE, self.shared.left.cancelled()).await.is_err() {
+            tracing::warn!("the database does not answer; this holder counts as gone in 3 s");
+            self.shared.left.cancel();
+        }
+    }
+
+    /// Leaves, refuses who waits, finishes the transactions under way, and closes the connections. What the database has
+    /// not done after 4 s is abandoned; PostgreSQL rolls it back.
+    pub async fn stop(&self) {
+        self.leave().await;
         self.shared.stop.cancel();
         self.shared.tasks.close();
-        self.shared.tasks.wait().await;
-        self.shared.store.close().await;
+        let finish = async {
+            self.shared.tasks.wait().await;
+            self.shared.store.close().await;
+        };
+        if tokio::time::timeout(FINISH, finish).await.is_err() {
+            tracing::warn!("the database does not answer; what was under way is abandoned");
+        }
+        self.abandon();
+    }
+
+    /// Has the callers answered that still wait for the database.
+    pub fn abandon(&self) {
+        self.shared.abandoned.cancel();
+    }
+
+    /// Ready when the database is not waited for any longer.
+    pub(crate) async fn abandoned(&self) {
+        self.shared.abandoned.cancelled().await;
     }
 }
 

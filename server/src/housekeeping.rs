@@ -3,6 +3,7 @@
 use crate::actor::{Command, HORIZON};
 use crate::clock;
 use crate::holder::Shared;
+use crate::trouble;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -22,21 +23,18 @@ pub(crate) async fn beat(shared: Arc<Shared>, joined: oneshot::Sender<()>) {
     let mut failing = false;
     loop {
         let at = clock::now();
-        match shared.store.beat(&shared.name, &shared.url).await {
+        let beat = shared.store.beat(&shared.name, &shared.url).await;
+        let failed = beat.is_err();
+        match beat {
+            Err(error) => trouble::tell(&"the heartbeat could not be written", &error),
             Ok(live) => {
                 shared.homes.learn(live, at);
                 if failing {
                     tracing::info!("the heartbeat is written again");
                 }
-                failing = false;
-            }
-            Err(error) => {
-                if !failing {
-                    tracing::warn!(%error, "the heartbeat could not be written");
-                }
-                failing = true;
             }
         }
+        failing = failed;
         joined.take().map(|joined| joined.send(()));
         tokio::select! {
             // From when it began: a slow database makes none come late by itself.
@@ -45,7 +43,7 @@ pub(crate) async fn beat(shared: Arc<Shared>, joined: oneshot::Sender<()>) {
         }
     }
     if let Err(error) = shared.store.leave(&shared.name).await {
-        tracing::warn!(%error, "this holder's row could not be deleted; it counts as gone in 3 s");
+        trouble::tell(&"this holder's row could not be deleted; it counts as gone in 3 s", &error);
     }
     shared.left.cancel();
 }
@@ -60,7 +58,7 @@ pub(crate) async fn watch_policies(shared: Arc<Shared>) {
                 let now = clock::now();
                 keys.iter().for_each(|key| shared.keys.send(&shared, key, Command::Due(now)));
             }
-            Err(error) => tracing::warn!(%error, "keys could not be looked for after a change of policies"),
+            Err(error) => trouble::tell(&"keys could not be looked for after a change of policies", &error),
         }
         // Changes that come together cost one scan.
         if pause(&shared, HEARTBEAT).await {
@@ -83,7 +81,7 @@ pub(crate) async fn watch_deadlines(shared: Arc<Shared>) {
                     shared.keys.send(&shared, &due.key, Command::Due(now + due.due_in));
                 }
             }
-            Err(error) => tracing::warn!(%error, "keys that are due could not be looked for"),
+            Err(error) => trouble::tell(&"keys that are due could not be looked for", &error),
         }
         if pause(&shared, LOOK_EVERY).await {
             return;
@@ -98,10 +96,10 @@ pub(crate) async fn forget_idle_keys(shared: Arc<Shared>, after: Duration) {
         match shared.store.forget_idle_keys(after).await {
             Ok(0) => {}
             Ok(keys) => tracing::debug!(keys, "forgot idle keys"),
-            Err(error) => tracing::warn!(%error, "idle keys could not be forgotten"),
+            Err(error) => trouble::tell(&"idle keys could not be forgotten", &error),
         }
         if let Err(error) = shared.store.forget_gone_clients(after).await {
-            tracing::warn!(%error, "clients that are gone could not be forgotten");
+            trouble::tell(&"clients that are gone could not be forgotten", &error);
         }
     }
 }

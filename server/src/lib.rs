@@ -31,6 +31,7 @@ mod speaker;
 mod stirred;
 pub mod store;
 mod takeover;
+mod trouble;
 mod waiting;
 
 pub use holder::Holder;

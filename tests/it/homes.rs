@@ -301,23 +301,6 @@ async fn a_home_that_does_not_answer_is_not_asked_for_each_request() {
     assert_eq!(verify(&db).await, []);
 }
 
-#[tokio::test]
-async fn a_holder_leaves_the_others_before_it_refuses_anybody() {
-    let db = Db::new().await;
-    let holder = InProcess::start(db.url()).await;
-    holder.policy("*", policy(0)).await;
-    let parked = park(&db, &holder.caller(), "k", waits(&Worker::new("w"), 0)).await;
-    let stopping = tokio::spawn(holder.stop());
-    let refused = heard(parked).await;
-    assert_eq!((refused.status, &refused.body["code"]), (503, &json!("shutting_down")));
-    let holders: i64 = sqlx::query_scalar("SELECT count(*) FROM pgsemaphore.holders")
-        .fetch_one(db.pool())
-        .await
-        .expect("the view");
-    assert_eq!(holders, 0);
-    stopping.await.expect("no panic");
-}
-
 /// A request waits where its key's home was; a newer one of its process goes to the new home.
 #[tokio::test]
 async fn a_request_gives_way_to_a_newer_one_at_another_home() {

@@ -164,16 +164,19 @@ impl Home<'_> {
 
 async fn hear(home: &Peer, response: reqwest::Response) -> reqwest::Result<Heard> {
     let (status, headers) = (response.status(), response.headers().clone());
+    let body = response.bytes().await?;
+    if status == StatusCode::SERVICE_UNAVAILABLE
+        && serde_json::from_slice(&body).is_ok_and(|problem: Problem| problem.code == Code::ShuttingDown)
+    {
+        return Ok(Heard::Leaving);
+    }
     if headers.get(hop::HOME).is_none_or(|name| name != home.name.as_str()) {
         return Ok(Heard::Nothing(format!(
             "{status}, and not from it: is its --advertise-url right, and is the token the same everywhere?"
         )));
     }
-    let body = response.bytes().await?;
     if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
-        let problem = serde_json::from_slice(&body);
-        let leaves = problem.is_ok_and(|problem: Problem| problem.code == Code::ShuttingDown);
-        return Ok(if leaves { Heard::Leaving } else { Heard::NotNow });
+        return Ok(Heard::NotNow);
     }
     let mut answer = Response::new(Body::from(body));
     *answer.status_mut() = status;

@@ -8,6 +8,7 @@ mod access;
 mod body;
 mod clients;
 mod connection;
+mod ending;
 mod forward;
 mod health;
 mod hop;

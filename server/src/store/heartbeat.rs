@@ -9,7 +9,7 @@ impl Store {
     /// Says that the holder is alive. Gives all that are, this one included.
     pub(crate) async fn beat(&self, holder: &str, url: &str) -> Result<Vec<Peer>, StoreError> {
         let query = sqlx::query(include_str!("../../queries/write_heartbeat.sql"));
-        let rows = query.bind(holder).bind(url).try_map(peer).fetch_all(self.pool()).await?;
+        let rows = query.bind(holder).bind(url).try_map(peer).fetch_all(self.vital()).await?;
         Ok(rows)
     }
 
@@ -17,7 +17,7 @@ impl Store {
     pub(crate) async fn leave(&self, holder: &str) -> Result<(), StoreError> {
         sqlx::query(include_str!("../../queries/delete_holder.sql"))
             .bind(holder)
-            .execute(self.pool())
+            .execute(self.vital())
             .await?;
         Ok(())
     }
