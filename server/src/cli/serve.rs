@@ -30,6 +30,12 @@ pub(super) struct ServeArgs {
     )]
     listen: SocketAddr,
 
+    /// Where other holders reach this one, and no other: by default the address that it listens on
+    ///
+    /// Not through a balancer. Holders pass requests on to each other.
+    #[arg(long, env = "PGSEMAPHORE_ADVERTISE_URL", value_name = "URL", value_parser = advertise_url)]
+    advertise_url: Option<String>,
+
     #[command(flatten)]
     database: DatabaseArgs,
 
@@ -139,7 +145,11 @@ async fn start(args: &ServeArgs, url: &str) -> Result<(Holder, Option<Embedded>)
         store.migrate().await.map_err(failed)?;
     }
     store.ready().await.map_err(failed)?;
-    let holder = Holder::start(store, url, args.forget_after);
+    if args.listen.ip().is_unspecified() && args.advertise_url.is_none() {
+        tracing::warn!("other holders can't reach this one at {url}: give --advertise-url if there are any");
+    }
+    let advertised = args.advertise_url.as_deref().unwrap_or(url);
+    let holder = Holder::start(store, advertised, args.forget_after).await;
     print(&format!("listening on {url}\n"))?;
     tracing::info!(url, %database, "serving");
     Ok((holder, embedded))
@@ -148,6 +158,7 @@ async fn start(args: &ServeArgs, url: &str) -> Result<(Holder, Option<Embedded>)
 /// Who may call, and how many.
 async fn options(args: &ServeArgs) -> Result<http::Options, CliError> {
     let (access, tls) = (args.access.access().await?, args.access.tls().await?);
+    let peers = Some(args.access.peers().await?);
     let exposed = !args.listen.ip().is_loopback();
     if exposed && !access.needs_token() && !args.insecure {
         return Err(CliError::Exposed(args.listen));
@@ -156,7 +167,8 @@ async fn options(args: &ServeArgs) -> Result<http::Options, CliError> {
         tracing::warn!("tokens travel unencrypted: give --tls-cert, unless something in front speaks TLS");
     }
     raise_file_limit();
-    Ok(http::Options { access, tls, connections: usize::try_from(args.connections).unwrap_or(usize::MAX) })
+    let connections = usize::try_from(args.connections).unwrap_or(usize::MAX);
+    Ok(http::Options { access, tls, peers, connections })
 }
 
 /// A connection is an open file; the limit that a process starts with is often far below what it may have.
@@ -196,6 +208,15 @@ fn asked_to_end(with_stdin: bool) -> Result<Receiver<()>, CliError> {
         }
     });
     Ok(asked)
+}
+
+fn advertise_url(text: &str) -> Result<String, String> {
+    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; say http://HOST:PORT"))?;
+    let plain = url.username().is_empty() && url.query().is_none() && url.fragment().is_none();
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
+        return Err("say http://HOST:PORT or https://HOST:PORT, without user, query and fragment".to_owned());
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
