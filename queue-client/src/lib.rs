@@ -83,26 +83,40 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admission;
+mod blocked;
+mod builder;
 mod client;
 mod credentials;
 mod detached;
 mod driver;
+mod environment;
 mod error;
+mod events;
 mod generation;
 mod http;
 pub mod ledger;
+mod own_thread;
 mod permit;
+mod permit_layer;
+mod place;
+mod service;
+mod shared;
 mod takeover;
 mod transport;
 
 pub use admission::{Group, Semaphore};
-pub use client::{Builder, QueueClient};
+pub use blocked::{Blocked, Cause};
+pub use builder::Builder;
+pub use client::QueueClient;
 pub use credentials::Credentials;
 pub use detached::DetachedPermit;
-pub use error::{AcquireError, BuildError, DrainError, ResumeError, TakeOverError};
+pub use error::{AcquireError, BuildError, DrainError, ResumeError, TakeOverError, Undrained};
+pub use events::{EVENTS_MAX, Event, Events};
 pub use http::HttpTransport;
 pub use permit::Permit;
+pub use permit_layer::{PermitError, PermitLayer, PermitService};
 pub use queue_wire as wire;
+pub use service::{Answer, Ask, ServiceTransport};
 pub use transport::{CallError, Calling, Endpoint, Transport};
 
 /// The example in the README compiles.
