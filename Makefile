@@ -1,7 +1,7 @@
 # The one front door: plain `make` lists the commands.
 CARGO ?= cargo
 
-.PHONY: help build demo test check fmt lint deny api fuzz soak bench postgresql
+.PHONY: help build demo test check fmt lint deny api queues fuzz soak bench postgresql
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ test: postgresql ## every test of correctness, against real PostgreSQL servers
 	$(CARGO) build --workspace --bins --tests
 	$(CARGO) test --workspace --no-fail-fast
 
-check: fmt lint deny api test ## all that must hold before a merge: what CI runs
+check: fmt lint deny api test queues ## all that must hold before a merge: what CI runs
 
 fmt: ## is everything formatted?
 	$(CARGO) fmt --all --check
@@ -31,12 +31,16 @@ api: postgresql ## whatever the API document allows, and more, asked of a holder
 	$(CARGO) build --workspace --bins
 	scripts/schemathesis
 
+queues: postgresql ## two job queues under one limit, three processes each: a plain table, and pgmq
+	scripts/queues skip-locked pgmq
+
 fuzz: ## any bytes as messages, and as histories of a key: a minute each
 	scripts/fuzz
 
-soak: postgresql fuzz ## the same tests in a release build, with far more random worlds, and every way through a small one
+soak: postgresql fuzz loom ## the same tests in a release build, with far more random worlds, and every way through a small one
 	PROPTEST_CASES=25600 SIM_STEPS=10000000 WORLDS=2000 WORLD_SECONDS=120 KEYS=20000 \
 		$(CARGO) test --workspace --release --no-fail-fast
+	scripts/queues
 	$(CARGO) run --release --package pgsemaphore-sim --bin search
 	$(CARGO) run --release --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 2 2 3 3 1 1 0 2
 	$(CARGO) run --release --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 1 2 2 2 1 1 0 3 2
