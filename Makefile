@@ -1,7 +1,7 @@
 # The one front door: plain `make` lists the commands.
 CARGO ?= cargo
 
-.PHONY: help build demo test check fmt lint deny api queues fuzz soak bench postgresql
+.PHONY: help build demo test check fmt lint deny api queues loom fuzz soak bench postgresql
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ api: postgresql ## whatever the API document allows, and more, asked of a holder
 
 queues: postgresql ## two job queues under one limit, three processes each: a plain table, and pgmq
 	scripts/queues skip-locked pgmq
+
+loom: ## every way in which threads can meet over the permits of a lease
+	CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/loom $(CARGO) run --release --quiet --locked \
+		--manifest-path queue-client/loom/Cargo.toml
 
 fuzz: ## any bytes as messages, and as histories of a key: a minute each
 	scripts/fuzz

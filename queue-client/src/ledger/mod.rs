@@ -14,6 +14,10 @@
 //! decides which lease is in a fund and takes its counts from there, so that it is the same whether a draw was an event
 //! or not.
 
+/// What a fund is made of, by which a checker of all interleavings replaces it.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering};
+}
 mod draw;
 pub(crate) mod fund;
 mod grant;
