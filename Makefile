@@ -1,10 +1,10 @@
 # The one front door: plain `make` lists the commands.
 CARGO ?= cargo
 
-.PHONY: help build demo test check fmt lint deny api queues loom fuzz soak bench postgresql
+.PHONY: help build demo test check fmt lint deny advisories api queues chart loom fuzz soak bench postgresql
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: postgresql ## 200 jobs, 4 worker processes, 2 tenants, one limit of 5, without and with leases: see it hold
 	@$(CARGO) run --quiet --package pgsemaphore -- demo
@@ -16,7 +16,7 @@ test: postgresql ## every test of correctness, against real PostgreSQL servers
 	$(CARGO) build --workspace --bins --tests
 	$(CARGO) test --workspace --no-fail-fast
 
-check: fmt lint deny api test queues ## all that must hold before a merge: what CI runs
+check: fmt lint deny $(if $(ADVISORY_DB),advisories) api chart test queues ## all that must hold before a merge: what CI runs
 
 fmt: ## is everything formatted?
 	$(CARGO) fmt --all --check
@@ -26,6 +26,9 @@ lint: ## clippy, warnings are errors
 
 deny: ## licences, bans and sources of the dependencies
 	scripts/cargo-deny --locked check bans licenses sources
+
+advisories: ## known faults of the dependencies; ADVISORY_DB names a copy of the RustSec database, else it is fetched
+	scripts/cargo-audit
 
 api: postgresql ## whatever the API document allows, and more, asked of a holder, with and without tokens
 	$(CARGO) build --workspace --bins
@@ -38,11 +41,15 @@ loom: ## every way in which threads can meet over the permits of a lease
 	CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/loom $(CARGO) run --release --quiet --locked \
 		--manifest-path queue-client/loom/Cargo.toml
 
+chart: postgresql ## the Helm chart: by Helm 3 and 4, by schemas of Kubernetes, and with the server itself
+	$(CARGO) build --workspace --bins
+	scripts/chart
+
 fuzz: ## any bytes as messages, and as histories of a key: a minute each
 	scripts/fuzz
 
 soak: postgresql fuzz loom ## the same tests in a release build, with far more random worlds, and every way through a small one
-	PROPTEST_CASES=25600 SIM_STEPS=10000000 WORLDS=2000 WORLD_SECONDS=120 KEYS=20000 \
+	PROPTEST_CASES=25600 SIM_STEPS=10000000 WORLDS=2000 WORLD_SECONDS=120 KEYS=20000 KEYS_USED_ONCE=100000 \
 		$(CARGO) test --workspace --release --no-fail-fast
 	scripts/queues
 	$(CARGO) run --release --package pgsemaphore-sim --bin search

@@ -28,6 +28,7 @@ mod round;
 mod stirred;
 pub mod store;
 mod takeover;
+mod trouble;
 mod waiting;
 
 pub use holder::Holder;

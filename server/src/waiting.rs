@@ -25,16 +25,15 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Adds a request. One of the same process that waits is superseded by a newer call, and supersedes an older one.
+    /// Adds a request. Those of the same process that wait are superseded by a newer call, and supersede an older one.
     pub(crate) fn admit(&mut self, request: Pending) {
-        for waiting in [&mut self.parked, &mut self.new] {
-            if let Some(at) = waiting.iter().position(|other| other.may_be_superseded_by(&request)) {
-                if !request.is_newer_than(&waiting[at]) {
-                    return request.caller.answer(Err(Refusal::Superseded));
-                }
-                waiting.remove(at).caller.answer(Err(Refusal::Superseded));
-            }
+        let own = |other: &mut Pending| other.may_be_superseded_by(&request);
+        let newer = |other: &Pending| other.may_be_superseded_by(&request) && !request.is_newer_than(other);
+        if self.parked.iter().chain(&self.new).any(newer) {
+            return request.caller.answer(Err(Refusal::Superseded));
         }
+        let older = self.parked.extract_if(.., own).chain(self.new.extract_if(.., own));
+        older.for_each(|old| old.caller.answer(Err(Refusal::Superseded)));
         if self.parked.len() + self.new.len() >= WAITING_PER_KEY_MAX {
             return request.caller.answer(Err(Refusal::TooManyWaiting));
         }

@@ -114,48 +114,48 @@ async fn and_with_leases_too() {
 
 /// Of a hundred answers thirty are lost, after COMMIT, and the clients' calls with them.
 async fn lose_answers(leases: Value) {
-    const LIMIT: u64 = 4;
+    const LIMIT: usize = 4;
+    const WAVES: usize = 15;
     let db = Db::new().await;
     let holder = InProcess::start(db.url()).await;
     let caller: Caller = holder.caller();
-    let mut policy = policy(LIMIT, 10);
+    let mut policy = policy(LIMIT as u64, 10);
     policy.as_object_mut().expect("an object").extend(leases.as_object().expect("an object").clone());
     holder.policy("*", policy).await;
     let proxy = Proxy::before(holder.url()).await;
     proxy.lose_answers(30);
     let truth = Truth::default();
-    truth.limit("k", None, LIMIT);
+    truth.limit("k", None, LIMIT as u64);
 
     let clients: Vec<QueueClient> = (0..3)
         .map(|n| QueueClient::builder().url(proxy.through(holder.url())).client_id(format!("c{n}")).build())
         .collect::<Result<_, _>>()
         .expect("clients");
-    let done = Arc::new(AtomicU64::new(0));
+    // An item ends when it is let go, so all of the budget is in use again and again, or this never ends.
+    let ends = Arc::new(tokio::sync::Semaphore::new(0));
     let mut items = tokio::task::JoinSet::new();
-    for n in 0..60 {
-        let (semaphore, truth, done) = (clients[n % 3].semaphore("k"), truth.clone(), done.clone());
+    for n in 0..WAVES * LIMIT {
+        let (semaphore, truth, ends) = (clients[n % 3].semaphore("k"), truth.clone(), ends.clone());
         items.spawn(async move {
             let permit = semaphore.acquire(if n % 2 == 0 { "" } else { "g" }).await.expect("a permit");
             let running = truth.start("k", permit.group());
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            ends.acquire().await.expect("it is let go").forget();
             drop(running);
             drop(permit);
-            done.fetch_add(1, Ordering::SeqCst);
         });
     }
-    until("half of the items have run", async || done.load(Ordering::SeqCst) >= 30).await;
+    for _ in 0..WAVES {
+        until("all of the budget is in use", async || truth.running("k", None).len() == LIMIT).await;
+        ends.add_permits(LIMIT);
+        until("the items end", async || ends.available_permits() == 0).await;
+    }
     proxy.lose_answers(0);
-    within_reason("all items run", async {
-        while let Some(item) = items.join_next().await {
-            item.expect("no panic");
-        }
-    })
-    .await;
+    within_reason("all items end", items.join_all()).await;
     for client in &clients {
         within_reason("everything is given back", client.drain()).await.expect("drained");
     }
     assert_eq!(truth.violations(), [] as [String; 0]);
-    assert_eq!(truth.started(), 60);
+    assert_eq!(truth.started(), (WAVES * LIMIT) as u64);
     let usage = caller.usage("k").await;
     assert_eq!((&usage["grants"], &usage["leases"]), (&json!(0), &json!(0)));
     assert_eq!(verify(&db).await, []);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use pgsemaphore_allocation::SemaphoreKey;
 use pgsemaphore_tests::{
-    Api, Caller, Db, InProcess, Mode, Process, Proxy, Serve, client, message, until, within_reason,
+    Api, Caller, Db, InProcess, Mode, Proxy, Serve, client, message, until, within_reason,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -17,13 +17,6 @@ const MIB: u64 = 1024 * 1024;
 
 fn policy() -> Value {
     json!({"limit": 1_000_000, "round_wait_ms": 0, "round_period_ms": 0})
-}
-
-/// Memory of a process that is really there, in bytes.
-fn resident(process: &Process) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).expect("a process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
 /// Connections that have sent this much, and send no more.
@@ -170,7 +163,7 @@ async fn three_hundred_slow_connections_take_little_memory_and_hold_nobody_up() 
         let _ = caller.insist(&format!("k{n}"), &message("w", json!({"demand": [{"count": 1}]}))).await;
     };
     call(0).await;
-    let before = resident(&holder);
+    let before = holder.resident();
     let slow_heads = connections(holder.url(), 150, &[b"GET /x".as_slice(), &[b'x'; 50_000]].concat()).await;
     let slow_bodies = connections(holder.url(), 150, &body_that_never_ends(1_000_000)[..60_000]).await;
     // Large bodies that nobody has room for are left where they are, and so block who sends them.
@@ -183,7 +176,7 @@ async fn three_hundred_slow_connections_take_little_memory_and_hold_nobody_up() 
     for n in 1..=200 {
         call(n).await;
     }
-    let grown = resident(&holder).saturating_sub(before);
+    let grown = holder.resident().saturating_sub(before);
     // 16 large bodies at a time, and the buffers of all; without a limit it would be 600 MiB.
     assert!(grown < (64 + 3 * SOME_MIB) * MIB, "{} MiB", grown / MIB);
     large.iter().for_each(tokio::task::JoinHandle::abort);
@@ -199,7 +192,7 @@ async fn many_keys_take_little_memory() {
     let holder = Serve::start(db.url()).await;
     let http = client();
     Caller::of(holder.url()).policy("*", &policy()).await;
-    let before = resident(&holder);
+    let before = holder.resident();
     let callers = (0..AT_ONCE).map(|first| {
         let (http, url) = (http.clone(), holder.url().to_owned());
         tokio::spawn(async move {
@@ -213,6 +206,6 @@ async fn many_keys_take_little_memory() {
     for caller in join_all(callers).await {
         caller.expect("no panic");
     }
-    let grown = resident(&holder).saturating_sub(before);
+    let grown = holder.resident().saturating_sub(before);
     assert!(grown < SOME_MIB * MIB, "{} MiB", grown / MIB);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::command_line::ok;
-use pgsemaphore_tests::{Caller, Db, Serve, Truth, until, verify};
+use pgsemaphore_tests::{Api, Caller, Db, InProcess, Serve, Truth, Worker, message, until, verify};
 use queue_client::QueueClient;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -84,5 +84,43 @@ async fn a_limit_holds_from_the_next_round_on_wherever_it_was_set() {
         client.drain().await.expect("everything is given back");
     }
     assert_eq!(truth.violations(), Vec::<String>::new());
+    assert_eq!(verify(&db).await, []);
+}
+
+#[tokio::test]
+async fn running_work_outlives_its_policy_and_counts_under_the_next() {
+    let db = Db::new().await;
+    let holder = InProcess::start(db.url()).await;
+    let (caller, api) = (holder.caller(), Api::new(holder.url()));
+    let policy = |limit: u64| json!({"limit": limit, "round_wait_ms": 0, "round_period_ms": 0});
+    let wants = |worker: &Worker, count: u64| {
+        let mut message = worker.wants(count);
+        message["demand"][0]["group"] = json!("nightly");
+        message
+    };
+    caller.policy("k", &policy(2)).await;
+    let (mut running, mut next) = (Worker::new("running"), Worker::new("next"));
+    running.hear(&caller.insist("k", &wants(&running, 2)).await);
+    running.claim();
+    running.hear(&caller.insist_sync("k", &running.reports()).await);
+
+    assert_eq!(api.delete("/v1/policies/k").await.status, 204);
+    let refused = caller.request("k", &wants(&next, 1)).await.expect("an answer");
+    assert_eq!((refused.status, &refused.body["code"]), (404, &json!("semaphore_not_found")));
+    assert_eq!(caller.usage("k").await["grants"], 2);
+
+    caller.policy("k", &policy(3)).await;
+    assert_eq!(api.put("/v1/policies/k/groups/nightly", r#"{"limit": 2}"#).await.status, 200);
+    let reply = caller.insist("k", &wants(&next, 1)).await;
+    assert_eq!(reply["blocked"], json!([{"group": "nightly", "count": 1, "reason": "group_limit"}]));
+    assert_eq!(api.delete("/v1/policies/k/groups/nightly").await.status, 204);
+    next.hear(&caller.insist("k", &wants(&next, 2)).await);
+    assert_eq!(next.permits(), 1, "the limit is 3, and 2 run");
+
+    running.release();
+    running.hear(&caller.insist_sync("k", &running.reports()).await);
+    assert_eq!(running.blocks.len(), 0);
+    let reply = caller.insist("k", &message("idle", json!({}))).await;
+    assert_eq!((&reply["contended"], caller.usage("k").await["grants"].as_u64()), (&json!(true), Some(1)));
     assert_eq!(verify(&db).await, []);
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use pgsemaphore::Refusal;
+use pgsemaphore_allocation::SemaphoreKey;
 use pgsemaphore_tests::{
     Caller, Db, Heard, InProcess, Serve, Truth, Worker, message, until, verify, within_reason,
 };
@@ -206,6 +208,27 @@ async fn a_newer_request_of_the_process_supersedes_a_parked_one() {
     give_back(&caller, &mut busy).await;
     assert!(is_admitted(&reply(newer).await));
     assert_eq!(verify(&db).await, []);
+}
+
+#[tokio::test]
+async fn the_newest_request_of_a_process_supersedes_all_that_wait() {
+    let db = Db::new().await;
+    let holder = InProcess::start(db.url()).await;
+    holder.policy("*", json!({"limit": 1, "round_wait_ms": 60_000})).await;
+    let request = async |generation: u64, call: u64| {
+        let message = message("w", json!({"generation": generation, "process": "p", "call": call}));
+        let message = serde_json::from_value(message).expect("a message");
+        let mut request = Box::pin(holder.holder().request(SemaphoreKey::new(KEY), message));
+        assert!(futures_util::poll!(&mut request).is_pending());
+        request
+    };
+    // One of before the process took a higher generation comes late.
+    let (older, late) = (request(2, 15).await, request(1, 5).await);
+    let (newer, newest) = (request(2, 16).await, request(2, 17).await);
+    for superseded in [older, late, newer] {
+        assert_eq!(within_reason("it is superseded", superseded).await, Err(Refusal::Superseded));
+    }
+    assert!(futures_util::poll!(newest).is_pending());
 }
 
 #[tokio::test]

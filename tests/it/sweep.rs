@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pgsemaphore_tests::{Db, InProcess, Worker, until, verify};
+use futures_util::future::join_all;
+use pgsemaphore_tests::{Caller, Db, InProcess, Serve, Worker, until, verify};
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 
-/// Rows of each table that has keys, for one key. What was declared is kept for people.
+/// Rows of each table that has keys, for one key or a pattern of LIKE. What was declared is kept for people.
 async fn rows(db: &Db, key: &str) -> BTreeMap<String, i64> {
     let query = "SELECT table_name::text FROM information_schema.columns
                  WHERE table_schema = 'pgsemaphore_data' AND column_name = 'key' AND table_name <> 'audit' ORDER BY 1";
@@ -15,7 +16,7 @@ async fn rows(db: &Db, key: &str) -> BTreeMap<String, i64> {
     assert!(tables.len() >= 4, "{tables:?}");
     let mut rows = BTreeMap::new();
     for table in tables {
-        let query = AssertSqlSafe(format!("SELECT count(*) FROM pgsemaphore_data.{table} WHERE key = $1"));
+        let query = AssertSqlSafe(format!("SELECT count(*) FROM pgsemaphore_data.{table} WHERE key LIKE $1"));
         let count = sqlx::query_scalar(query).bind(key).fetch_one(db.pool()).await.expect("a count");
         rows.insert(table, count);
     }
@@ -81,4 +82,49 @@ async fn idle_keys_are_forgotten_and_nothing_else_is() {
     unclaimed.hear(&caller.insist_sync("unclaimed", &unclaimed.reports()).await);
     assert_eq!(unclaimed.running(), 1);
     assert_eq!(verify(&db).await, []);
+}
+
+/// Each of these keys admits an item that runs and ends, many at a time.
+async fn use_once(url: &str, keys: std::ops::Range<usize>) {
+    const AT_ONCE: usize = 50;
+    let caller = Caller::of(url);
+    let users = (0..AT_ONCE).map(|first| {
+        let (caller, keys) = (caller.clone(), keys.clone());
+        tokio::spawn(async move {
+            for key in keys.skip(first).step_by(AT_ONCE) {
+                let (key, mut worker) = (format!("once-{key}"), Worker::new("w"));
+                worker.hear(&caller.insist(&key, &worker.wants(1)).await);
+                worker.claim();
+                worker.hear(&caller.insist_sync(&key, &worker.reports()).await);
+                assert_eq!(worker.running(), 1);
+                worker.release();
+                worker.hear(&caller.insist_sync(&key, &worker.reports()).await);
+                assert_eq!(worker.blocks.len(), 0);
+            }
+        })
+    });
+    for user in join_all(users).await {
+        user.expect("no panic");
+    }
+}
+
+/// 1,000 keys, or as many as are asked for, after a tenth of them, with which the holder has grown to its size.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_were_used_once_leave_nothing_behind() {
+    let keys = std::env::var("KEYS_USED_ONCE").ok().and_then(|keys| keys.parse().ok()).unwrap_or(1_000);
+    let db = Db::new().await;
+    let holder = Serve::start_with(db.url(), &["--forget-after", "2s"]).await;
+    let policy = json!({"limit": 10, "round_wait_ms": 0, "round_period_ms": 0});
+    Caller::of(holder.url()).policy("*", &policy).await;
+    let all_are_forgotten =
+        async || until("the keys are forgotten", async || is_forgotten(&db, "once-%").await).await;
+    use_once(holder.url(), 0..keys / 10).await;
+    all_are_forgotten().await;
+    let before = holder.resident();
+
+    use_once(holder.url(), keys / 10..keys).await;
+    all_are_forgotten().await;
+    let left = async || holder.resident() * 100 / before;
+    until("its memory is within 20 % of what it was", async || left().await <= 120).await;
+    println!("{keys} keys used once: {before} bytes before, {} after", holder.resident());
 }

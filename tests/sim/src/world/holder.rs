@@ -78,33 +78,31 @@ pub(crate) struct Job {
 }
 
 impl Holder {
-    /// Takes a call in; says which call is superseded by that.
-    pub(crate) fn admit(&mut self, call: Waiting, endpoint: Endpoint) -> Option<CallName> {
+    /// Takes a call in; says which calls are superseded by that.
+    pub(crate) fn admit(&mut self, call: Waiting, endpoint: Endpoint) -> Vec<CallName> {
         if endpoint == Endpoint::Sync {
             if call.message.wait_ms > 0 {
                 self.wake(|parked| parked.is_of(&call));
             }
             self.syncs.push(call);
-            return None;
+            return Vec::new();
         }
-        self.admit_request(call).map(|old| old.name)
+        self.admit_request(call)
     }
 
-    /// Says which of two requests of one process is superseded.
-    fn admit_request(&mut self, call: Waiting) -> Option<Waiting> {
-        let waits =
-            |other: &Waiting| other.is_of(&call) && other.message.generation <= call.message.generation;
-        let Some(at) = self.requests.iter().position(waits) else {
-            self.requests.push(call);
-            return None;
+    /// Says which requests of the process are superseded: those that wait, or this one.
+    fn admit_request(&mut self, call: Waiting) -> Vec<CallName> {
+        let own = |other: &Waiting| other.is_of(&call) && other.message.generation <= call.message.generation;
+        let newer = |other: &Waiting| {
+            let numbers = call.message.call.zip(other.message.call);
+            numbers.is_some_and(|(new, old)| new <= old)
         };
-        let numbers = call.message.call.zip(self.requests[at].message.call);
-        if numbers.is_none_or(|(new, old)| new > old) {
-            let old = self.requests.remove(at);
-            self.requests.push(call);
-            return Some(old);
+        if self.requests.iter().any(|other| own(other) && newer(other)) {
+            return vec![call.name];
         }
-        Some(call)
+        let older = self.requests.extract_if(.., |other| own(other)).map(|old| old.name).collect();
+        self.requests.push(call);
+        older
     }
 
     pub(crate) fn has_parked(&self, call: &Waiting) -> bool {
@@ -116,7 +114,7 @@ impl Holder {
         let newer = std::mem::take(&mut self.requests);
         let all = newer.into_iter().partition::<Vec<_>, _>(|waiting| waiting.said.is_some());
         let all = all.0.into_iter().chain([call]).chain(all.1);
-        all.filter_map(|call| self.admit_request(call)).map(|old| old.name).collect()
+        all.flat_map(|call| self.admit_request(call)).collect()
     }
 
     /// Takes the parked requests out that were kept for as long as they may.

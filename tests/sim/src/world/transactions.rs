@@ -20,7 +20,7 @@ impl World {
             Packet::Call { name, holder, endpoint, message } => {
                 let call = Waiting::new(name, message, self.time);
                 let parked = endpoint == Endpoint::Request && self.holders[holder].has_parked(&call);
-                if let Some(name) = self.holders[holder].admit(call, endpoint) {
+                for name in self.holders[holder].admit(call, endpoint) {
                     if parked {
                         self.count("a request is superseded while it is parked");
                     }
