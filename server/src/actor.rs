@@ -12,8 +12,10 @@ use crate::pending::Pending;
 use crate::refusal::Refusal;
 use crate::reply::Said;
 use crate::round::{self, Pace, TurnResult};
+use crate::speaker::Speaker;
 use crate::stirred::Stirred;
 use crate::store::{StoreError, Timing};
+use crate::trouble;
 use crate::waiting::Waiting;
 use pgsemaphore_allocation::{SemaphoreKey, Work};
 use std::sync::Arc;
@@ -35,6 +37,8 @@ pub(crate) enum Command {
     Sync(Pending),
     /// Something is due at this moment, without a message.
     Due(Instant),
+    /// A newer request of this process waits at another holder.
+    GiveWay(Speaker),
     /// Another holder, or somebody in psql, changed something of the key.
     News(News),
 }
@@ -126,6 +130,7 @@ impl Actor {
             Command::Request(request) => self.waiting.admit(request),
             Command::Sync(sync) => self.syncs.push(sync),
             Command::Due(at) => self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at))),
+            Command::GiveWay(new) => self.waiting.give_way(&new),
             Command::News(news) => self.hear_news(news),
         }
     }
@@ -225,7 +230,7 @@ impl Actor {
                 self.open(Opening { at: now, period: Duration::ZERO }, now);
             }
             Some(Finished::Looked(Err(error))) => {
-                tracing::warn!(key = %self.key, %error, "the policy could not be read");
+                trouble::tell(&format_args!("the policy of {} could not be read", self.key), &error);
                 self.refuse_waiting(&Refusal::Unavailable);
             }
             Some(Finished::Turned { work, turn, returned }) => self.turned(work, turn, returned),
@@ -365,7 +370,7 @@ async fn execute(
     let turn = match round::transact(&shared.store, &key, work, pace, &heard).await {
         Ok(turn) => turn,
         Err(error) => {
-            tracing::warn!(%key, ?work, %error, "a transaction failed");
+            trouble::tell(&format_args!("a transaction of {key} failed ({work:?})"), &error);
             calls.into_iter().for_each(|call| call.caller.answer(Err(Refusal::Unavailable)));
             return Finished::Turned { work, turn: None, returned: Vec::new() };
         }

@@ -15,6 +15,8 @@ pub struct InProcess {
     url: String,
     client: reqwest::Client,
     server: tokio::task::JoinHandle<()>,
+    /// It serves while this is there.
+    _asks: tokio::sync::mpsc::Sender<()>,
 }
 
 impl InProcess {
@@ -30,7 +32,14 @@ impl InProcess {
 
     /// Starts a holder with at most so many connections to its database.
     pub async fn start_with(url: &str, connections: u32, forget_after: Duration) -> Self {
-        Self::serve(url, connections, forget_after, http::Options::default()).await
+        let peers = http::Peers::of(None, None, None).await.expect("a way to call other holders");
+        let options = http::Options { peers: Some(peers), ..http::Options::default() };
+        Self::serve(url, connections, forget_after, options).await
+    }
+
+    /// Starts a holder that passes nothing on to others.
+    pub async fn start_apart(url: &str) -> Self {
+        Self::serve(url, CONNECTIONS, Duration::from_secs(600), http::Options::default()).await
     }
 
     /// Starts a holder that not everybody may call.
@@ -42,10 +51,10 @@ impl InProcess {
         let store = Store::connect(url, connections).await.expect("the test database");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let holder = Holder::start(store, url.as_str(), forget_after);
-        let serving = http::serve(listener, holder.clone(), options, std::future::pending());
-        let server = tokio::spawn(serving);
-        Self { holder, url, client: client(), server }
+        let holder = Holder::start(store, url.as_str(), forget_after).await;
+        let (asks, asked) = tokio::sync::mpsc::channel(1);
+        let server = tokio::spawn(http::serve(listener, holder.clone(), options, asked));
+        Self { holder, url, client: client(), server, _asks: asks }
     }
 
     /// Where it listens.

@@ -106,10 +106,11 @@ pub(crate) async fn stdin_ended() {
     let _ = wait.await;
 }
 
-/// Logs go to standard error; `PGSEMAPHORE_LOG` says which, like `debug` or `pgsemaphore=debug,warn`.
+/// Logs go to standard error; `PGSEMAPHORE_LOG` says which, like `debug` or `pgsemaphore=debug,warn`. The pool would say
+/// of each connection that it could not open what `trouble.rs` says once a second.
 fn log(default: &str) {
     let filter = EnvFilter::try_from_env("PGSEMAPHORE_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("{default},sqlx=warn")));
+        .unwrap_or_else(|_| EnvFilter::new(format!("{default},sqlx=warn,sqlx_core::pool=off")));
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
 }
