@@ -41,14 +41,14 @@ async fn those_who_have_waited_equally_long_take_turns() {
     holder.policy(KEY, policy(1)).await;
     let turns = Arc::new(Mutex::new(Vec::new()));
     let waiters =
-        (0..WAITERS).map(|name| tokio::spawn(take_turns(holder.caller(), name, turns.clone(), 20 * WAITERS)));
+        (0..WAITERS).map(|name| tokio::spawn(take_turns(holder.caller(), name, turns.clone(), 10 * WAITERS)));
     for waiter in within_reason("all turns are over", join_all(waiters)).await {
         waiter.expect("no panic");
     }
     let turns = turns.lock().expect("no panic").clone();
     for name in 0..WAITERS {
         let own: Vec<usize> = (0..turns.len()).filter(|at| turns[*at] == name).collect();
-        assert!(own.len() >= 10, "{name} had {} turns of {}", own.len(), turns.len());
+        assert!(own.len() >= 5, "{name} had {} turns of {}", own.len(), turns.len());
         let longest = own.windows(2).map(|pair| pair[1] - pair[0]).max();
         assert!(longest <= Some(2 * WAITERS), "{name} waited for {longest:?} turns");
     }
