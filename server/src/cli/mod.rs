@@ -110,7 +110,7 @@ pub(crate) async fn stdin_ended() {
 /// of each connection that it could not open what `trouble.rs` says once a second.
 fn log(default: &str) {
     let filter = EnvFilter::try_from_env("PGSEMAPHORE_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("{default},sqlx=warn,sqlx_core::pool=off")));
+        .unwrap_or_else(|_| EnvFilter::new(format!("{default},sqlx=error,sqlx_core::pool=off")));
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
 }
