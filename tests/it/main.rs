@@ -2,6 +2,7 @@
 
 mod access;
 mod apply;
+mod blackouts;
 mod command_line;
 mod commits;
 mod crashes;
