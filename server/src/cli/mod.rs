@@ -41,7 +41,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a holder: the server that job queues ask for permits
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Bring the schema of the database up to date
     ///
     /// Belongs to the owner of the schemas, over a connection without a pooler between. Of several at once one does it
@@ -117,7 +117,7 @@ fn log(default: &str) {
 
 async fn run(command: Command) -> Result<(), CliError> {
     match command {
-        Command::Serve(args) => serve::run(args).await,
+        Command::Serve(args) => serve::run(*args).await,
         Command::Migrate(args) => {
             let (store, url) = args.database.connect(1).await?;
             store.migrate().await.map_err(|error| CliError::database(&url, error))?;
