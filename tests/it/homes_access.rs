@@ -149,7 +149,7 @@ async fn a_token_between_holders_alone_is_a_mistake() {
 }
 
 /// Files of a holder whose certificate is one of the authority.
-fn certified<'a>(folder: &'a Path, authority: &Authority) -> [String; 4] {
+fn certified(folder: &Path, authority: &Authority) -> [String; 4] {
     let (certificate, key) = authority.issue(&["127.0.0.1"]).write(folder);
     let ca = folder.join("ca.pem");
     std::fs::write(&ca, authority.pem()).expect("a file");

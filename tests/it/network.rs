@@ -34,7 +34,9 @@ impl World {
         let cluster = reachable_cluster().await;
         let admin = PgPool::connect(&cluster.url()).await.expect("a session");
         let database = cluster.url().replace("127.0.0.1", &network.here(Neighbour::Database).to_string());
-        let options = ["--listen", "0.0.0.0:7432", "--insecure", "--database-url", &database];
+        let url = format!("http://{}:7432", network.there(Neighbour::Holders));
+        let listen = ["--listen", "0.0.0.0:7432", "--advertise-url", &url, "--insecure"];
+        let options = [&listen[..], &["--database-url", &database]].concat();
         let inside = Serve::start_inside(&network, &options).await;
         let listen = format!("{}:0", network.here(Neighbour::Holders));
         let outside = Serve::start_with(&cluster.url(), &["--listen", &listen, "--insecure"]).await;

@@ -156,7 +156,7 @@ async fn it_is_not_ready_as_soon_as_it_leaves() {
     let holder = InProcess::start(db.url()).await;
     holder.policy("*", policy(5, 0)).await;
     let api = Api::new(holder.url());
-    assert_eq!(api.get("/readyz").await.status, 200);
+    until("it is ready", async || api.get("/readyz").await.status == 200).await;
     holder.holder().leave().await;
     assert_eq!(holders(&db).await, 0);
     assert_eq!(api.get("/healthz").await.status, 200);

@@ -2,7 +2,7 @@
 
 use sqlx::PgPool;
 
-use crate::until::until;
+use crate::until::{until, until_some};
 
 /// Waits until so many holders are alive and each has heard of all others.
 ///
@@ -35,11 +35,14 @@ pub async fn unbroken_since(pool: &PgPool) -> String {
 ///
 /// # Panics
 ///
-/// When no holder is alive.
+/// When there is no holder.
 pub async fn home_of(pool: &PgPool, key: &str) -> String {
     let query = "SELECT url FROM pgsemaphore.holders WHERE live
                  ORDER BY sha256(convert_to(holder, 'UTF8') || '\\x00' || convert_to($1, 'UTF8')) DESC LIMIT 1";
-    sqlx::query_scalar(query).bind(key).fetch_one(pool).await.expect("a live holder")
+    until_some("a live holder", async || {
+        sqlx::query_scalar(query).bind(key).fetch_optional(pool).await.expect("the view")
+    })
+    .await
 }
 
 /// A key whose home is at this URL.

@@ -41,7 +41,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a holder: the server that job queues ask for permits
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Bring the schema of the database up to date
     ///
     /// Belongs to the owner of the schemas, over a connection without a pooler between. Of several at once one does it
@@ -110,14 +110,14 @@ pub(crate) async fn stdin_ended() {
 /// of each connection that it could not open what `trouble.rs` says once a second.
 fn log(default: &str) {
     let filter = EnvFilter::try_from_env("PGSEMAPHORE_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("{default},sqlx=warn,sqlx_core::pool=off")));
+        .unwrap_or_else(|_| EnvFilter::new(format!("{default},sqlx=error,sqlx_core::pool=off")));
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
 }
 
 async fn run(command: Command) -> Result<(), CliError> {
     match command {
-        Command::Serve(args) => serve::run(args).await,
+        Command::Serve(args) => serve::run(*args).await,
         Command::Migrate(args) => {
             let (store, url) = args.database.connect(1).await?;
             store.migrate().await.map_err(|error| CliError::database(&url, error))?;

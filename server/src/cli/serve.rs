@@ -86,7 +86,7 @@ pub(super) struct ServeArgs {
     )]
     connections: u32,
 
-    /// Largest number of connections to the database for calls; two more serve signs of life and news
+    /// Largest number of connections to the database for calls; three more serve signs of life and news
     #[arg(
         long,
         env = "PGSEMAPHORE_DATABASE_CONNECTIONS",

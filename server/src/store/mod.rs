@@ -65,7 +65,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Connects, with at most `connections` connections, and one more for [`Store::ready`] and heartbeats. The schema is
+    /// Connects, with at most `connections` connections, and two more for [`Store::ready`] and heartbeats. The schema is
     /// not looked at.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Store {
             let pool = connect::pool(&options, connections, &fitness);
             Connections::new(pool, behind_pooler, fitness.clone())
         };
-        let (connections, vital) = (pool(connections), pool(1));
+        let (connections, vital) = (pool(connections), pool(2));
         Ok(Self { connections, vital, fitness, options, counters: Arc::default() })
     }
 
@@ -131,7 +131,7 @@ impl Store {
         &self.connections
     }
 
-    /// A connection for signs of life: it is to be had while those of rounds wait for locks.
+    /// Connections for signs of life, which do not wait for each other, nor for rounds that wait for locks.
     pub(crate) fn vital(&self) -> &Connections {
         &self.vital
     }
