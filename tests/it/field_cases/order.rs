@@ -35,20 +35,20 @@ async fn take_turns(caller: Caller, name: usize, turns: Arc<Mutex<Vec<usize>>>, 
 /// Case 21: ties are broken anyhow, so that one waiter can lose every time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_have_waited_equally_long_take_turns() {
-    const WAITERS: usize = 10;
+    const WAITERS: usize = 6;
     let db = Db::new().await;
     let holder = InProcess::start(db.url()).await;
     holder.policy(KEY, policy(1)).await;
     let turns = Arc::new(Mutex::new(Vec::new()));
     let waiters =
-        (0..WAITERS).map(|name| tokio::spawn(take_turns(holder.caller(), name, turns.clone(), 10 * WAITERS)));
+        (0..WAITERS).map(|name| tokio::spawn(take_turns(holder.caller(), name, turns.clone(), 8 * WAITERS)));
     for waiter in within_reason("all turns are over", join_all(waiters)).await {
         waiter.expect("no panic");
     }
     let turns = turns.lock().expect("no panic").clone();
     for name in 0..WAITERS {
         let own: Vec<usize> = (0..turns.len()).filter(|at| turns[*at] == name).collect();
-        assert!(own.len() >= 5, "{name} had {} turns of {}", own.len(), turns.len());
+        assert!(own.len() >= 4, "{name} had {} turns of {}", own.len(), turns.len());
         let longest = own.windows(2).map(|pair| pair[1] - pair[0]).max();
         assert!(longest <= Some(2 * WAITERS), "{name} waited for {longest:?} turns");
     }
