@@ -14,6 +14,7 @@ use crate::reply::Said;
 use crate::round::{self, Pace, TurnResult};
 use crate::stirred::Stirred;
 use crate::store::{StoreError, Timing};
+use crate::telemetry::spans;
 use crate::waiting::Waiting;
 use pgsemaphore_allocation::{SemaphoreKey, Work};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
 /// An actor without work ends after this.
 const IDLE: Duration = Duration::from_secs(5);
@@ -211,7 +213,9 @@ impl Actor {
 
     fn start(&mut self, work: Work, pace: Pace, calls: Vec<Pending>) {
         self.last_work = work;
-        let turn = execute(self.shared.clone(), self.key.clone(), work, pace, calls);
+        let callers = calls.iter().map(|call| &call.caller.span);
+        let span = spans::of_transaction(&self.key, round::name(work), callers);
+        let turn = execute(self.shared.clone(), self.key.clone(), work, pace, calls).instrument(span);
         self.running = Some(self.shared.tasks.spawn(turn));
     }
 
@@ -372,7 +376,7 @@ async fn execute(
     };
     let mut returned = Vec::new();
     let (mut too_early, mut not_eager) = (None, false);
-    let round::Turn { result, now, anchor, timing, next_deadline, stirred, audit: _ } = turn;
+    let round::Turn { result, now, anchor, timing, next_deadline, stirred, .. } = turn;
     match result {
         TurnResult::Outcomes(outcomes) => {
             let said = outcomes.into_iter().map(|outcome| Said { outcome, now, anchor });

@@ -91,7 +91,7 @@ pub(crate) async fn forget_idle_keys(shared: Arc<Shared>, after: Duration) {
 }
 
 /// Waits; true if the holder stops.
-async fn pause(shared: &Shared, pause: Duration) -> bool {
+pub(crate) async fn pause(shared: &Shared, pause: Duration) -> bool {
     tokio::select! {
         () = tokio::time::sleep(pause) => false,
         () = shared.stop.cancelled() => true,

@@ -1,7 +1,7 @@
 //! A holder in the test's own process, reached over HTTP as a client does.
 
 use crate::{Caller, Db};
-use pgsemaphore::{Holder, Store, http};
+use pgsemaphore::{Holder, Settings, Store, http};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -30,19 +30,25 @@ impl InProcess {
 
     /// Starts a holder with at most so many connections to its database.
     pub async fn start_with(url: &str, connections: u32, forget_after: Duration) -> Self {
-        Self::serve(url, connections, forget_after, http::Options::default()).await
+        let settings = Settings { forget_after, ..quiet() };
+        Self::serve(url, connections, settings, http::Options::default()).await
     }
 
     /// Starts a holder that not everybody may call.
     pub async fn start_guarded(url: &str, options: http::Options) -> Self {
-        Self::serve(url, CONNECTIONS, Duration::from_secs(600), options).await
+        Self::serve(url, CONNECTIONS, quiet(), options).await
     }
 
-    async fn serve(url: &str, connections: u32, forget_after: Duration, options: http::Options) -> Self {
+    /// Starts a holder that looks at its database as `settings` say; others do so once.
+    pub async fn start_checking(url: &str, settings: Settings) -> Self {
+        Self::serve(url, CONNECTIONS, settings, http::Options::default()).await
+    }
+
+    async fn serve(url: &str, connections: u32, settings: Settings, options: http::Options) -> Self {
         let store = Store::connect(url, connections).await.expect("the test database");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let holder = Holder::start(store, url.as_str(), forget_after);
+        let holder = Holder::start(store, url.as_str(), settings);
         let serving = http::serve(listener, holder.clone(), options, std::future::pending());
         let server = tokio::spawn(serving);
         Self { holder, url, client: client(), server }
@@ -109,6 +115,11 @@ impl Drop for InProcess {
     fn drop(&mut self) {
         self.server.abort();
     }
+}
+
+/// Tests count round trips and sessions.
+fn quiet() -> Settings {
+    Settings { self_check_every: Duration::from_secs(3600), ..Settings::default() }
 }
 
 /// A message that says who speaks, and what else `fields` say.

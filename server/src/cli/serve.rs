@@ -13,9 +13,10 @@ use super::access::AccessArgs;
 use super::database::{self, DatabaseArgs};
 use super::output::print;
 use super::{CliError, duration};
-use crate::Holder;
 use crate::embedded::{Embedded, EmbeddedError, Options};
 use crate::http;
+use crate::telemetry::Telemetry;
+use crate::{Holder, Settings};
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
@@ -94,12 +95,26 @@ pub(super) struct ServeArgs {
     )]
     forget_after: Duration,
 
+    /// How often to look at the database for metrics, and to count again what the counters of some keys say
+    #[arg(
+        long,
+        env = "PGSEMAPHORE_SELF_CHECK_EVERY",
+        value_name = "TIME",
+        default_value = "10s",
+        value_parser = duration::parse
+    )]
+    self_check_every: Duration,
+
+    /// Give this key metrics of its own; may be repeated, in the environment separated by commas
+    #[arg(long = "metrics-key", env = "PGSEMAPHORE_METRICS_KEY", value_name = "KEY", value_delimiter = ',')]
+    metrics_keys: Vec<String>,
+
     /// End when standard input does, so as not to outlive the process that started this one
     #[arg(long, hide = true)]
     end_with_stdin: bool,
 }
 
-pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
+pub(super) async fn run(args: ServeArgs, telemetry: &Telemetry) -> Result<(), CliError> {
     let options = options(&args).await?;
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     // Before anything slow: a port that is in use is found out at once, and early callers wait instead of failing.
@@ -124,7 +139,13 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     store.ready().await.map_err(failed)?;
 
     let url = format!("{scheme}://{address}");
-    let holder = Holder::start(store, url.as_str(), args.forget_after);
+    let settings = Settings {
+        forget_after: args.forget_after,
+        self_check_every: args.self_check_every,
+        metrics_keys: args.metrics_keys,
+    };
+    let holder = Holder::start(store, url.as_str(), settings);
+    telemetry.observe(&holder);
     print(&format!("listening on {url}\n"))?;
     tracing::info!(%address, %database, "serving");
     let stopping = holder.clone();

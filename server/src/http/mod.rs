@@ -9,6 +9,8 @@ mod body;
 mod clients;
 mod connection;
 mod health;
+mod measure;
+mod metrics;
 mod names;
 mod openapi;
 mod policies;

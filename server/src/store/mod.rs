@@ -14,10 +14,12 @@ mod heartbeat;
 mod hints;
 mod keys;
 mod load;
+mod phases;
 mod policies;
 mod prepare;
 mod rows;
 mod schema;
+mod self_check;
 mod transaction;
 mod usage;
 
@@ -29,13 +31,16 @@ pub use declared::{Applied, ApplyError, Outcome};
 pub use error::StoreError;
 pub use explain::{Held, Situation};
 pub(crate) use load::{Loaded, Missing, Taken, is_anybody_blocked, knows_clients, load, take};
+pub(crate) use phases::Phase;
 pub use policies::{Policy, PolicyError, PolicyPage};
 pub(crate) use prepare::Prepared;
 pub use schema::UninstallError;
+pub use self_check::{Audited, Drift};
 pub use transaction::Attempts;
-pub(crate) use transaction::{Attempt, Body, Step};
+pub(crate) use transaction::{Attempt, Body, Ran, Step};
 pub use usage::{BlockedUsage, ClientUsage, GroupUsage, SemaphorePage, SemaphoreUsage, Usage};
 
+use crate::metrics::Metrics;
 use pgsemaphore_allocation::SemaphoreKey;
 use sqlx::postgres::PgConnectOptions;
 use std::sync::Arc;
@@ -58,6 +63,7 @@ pub struct Store {
     connections: Connections,
     options: PgConnectOptions,
     counters: Arc<transaction::Counters>,
+    metrics: Arc<Metrics>,
 }
 
 impl Store {
@@ -85,7 +91,12 @@ impl Store {
         behind_pooler: bool,
     ) -> Result<Self, StoreError> {
         let pool = connect::pool(&options, connections).await?;
-        Ok(Self { connections: Connections::new(pool, behind_pooler), options, counters: Arc::default() })
+        Ok(Self {
+            connections: Connections::new(pool, behind_pooler),
+            options,
+            counters: Arc::default(),
+            metrics: Arc::default(),
+        })
     }
 
     /// Checks that the database answers and that its schema is new enough for this binary.
@@ -116,6 +127,16 @@ impl Store {
     /// Connections for statements that need no transaction.
     pub(crate) fn pool(&self) -> &Connections {
         &self.connections
+    }
+
+    /// How many connections are in use, and how many idle.
+    pub(crate) fn connections_in_use(&self) -> (usize, usize) {
+        self.connections.in_use()
+    }
+
+    /// What is counted of this store, and of the holder over it.
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// How to open a connection of one's own, for LISTEN.
