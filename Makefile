@@ -1,7 +1,7 @@
 # The one front door: plain `make` lists the commands.
 CARGO ?= cargo
 
-.PHONY: help build demo test check fmt lint deny advisories api fuzz soak bench postgresql
+.PHONY: help build demo test check fmt lint deny advisories api chart fuzz soak bench postgresql
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ test: postgresql ## every test of correctness, against real PostgreSQL servers
 	$(CARGO) build --workspace --bins --tests
 	$(CARGO) test --workspace --no-fail-fast
 
-check: fmt lint deny $(if $(ADVISORY_DB),advisories) api test ## all that must hold before a merge: what CI runs
+check: fmt lint deny $(if $(ADVISORY_DB),advisories) api chart test ## all that must hold before a merge: what CI runs
 
 fmt: ## is everything formatted?
 	$(CARGO) fmt --all --check
@@ -33,6 +33,10 @@ advisories: ## known faults of the dependencies; ADVISORY_DB names a copy of the
 api: postgresql ## whatever the API document allows, and more, asked of a holder, with and without tokens
 	$(CARGO) build --workspace --bins
 	scripts/schemathesis
+
+chart: postgresql ## the Helm chart: by Helm 3 and 4, by schemas of Kubernetes, and with the server itself
+	$(CARGO) build --workspace --bins
+	scripts/chart
 
 fuzz: ## any bytes as messages, and as histories of a key: a minute each
 	scripts/fuzz

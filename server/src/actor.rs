@@ -15,6 +15,7 @@ use crate::round::{self, Pace, TurnResult};
 use crate::stirred::Stirred;
 use crate::store::{StoreError, Timing};
 use crate::telemetry::spans;
+use crate::trouble;
 use crate::waiting::Waiting;
 use pgsemaphore_allocation::{SemaphoreKey, Work};
 use std::sync::Arc;
@@ -229,7 +230,7 @@ impl Actor {
                 self.open(Opening { at: now, period: Duration::ZERO }, now);
             }
             Some(Finished::Looked(Err(error))) => {
-                tracing::warn!(key = %self.key, %error, "the policy could not be read");
+                trouble::tell(&format_args!("the policy of {} could not be read", self.key), &error);
                 self.refuse_waiting(&Refusal::Unavailable);
             }
             Some(Finished::Turned { work, turn, returned }) => self.turned(work, turn, returned),
@@ -369,7 +370,7 @@ async fn execute(
     let turn = match round::transact(&shared.store, &key, work, pace, &heard).await {
         Ok(turn) => turn,
         Err(error) => {
-            tracing::warn!(%key, ?work, %error, "a transaction failed");
+            trouble::tell(&format_args!("a transaction of {key} failed ({work:?})"), &error);
             calls.into_iter().for_each(|call| call.caller.answer(Err(Refusal::Unavailable)));
             return Finished::Turned { work, turn: None, returned: Vec::new() };
         }

@@ -15,12 +15,18 @@ use crate::round::Heard;
 use crate::self_check;
 use crate::store::{SettleError, Settled, Store};
 use crate::takeover;
+use crate::trouble;
 use pgsemaphore_allocation::{ClientId, Demand, GrantReport, Group, Incarnation, LeaseReport, SemaphoreKey};
 use queue_wire::{Message, Reply, TakenOver, Takeover};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// How long the holder's row may take to be deleted before the holder ends all the same.
+const LEAVE: Duration = Duration::from_secs(1);
+/// How long transactions under way may take to end.
+const FINISH: Duration = Duration::from_secs(4);
 
 /// A handle to a running holder; clones share it.
 #[derive(Clone)]
@@ -38,7 +44,14 @@ pub(crate) struct Shared {
     pub(crate) keys: keys::Keys,
     pub(crate) policies: Epoch,
     pub(crate) outbox: Outbox,
+    /// It takes no new calls, and its row is to go.
+    pub(crate) leave: CancellationToken,
+    /// Its row is gone, or could not be deleted.
+    pub(crate) left: CancellationToken,
+    /// Those who wait are refused, and nothing more is begun.
     pub(crate) stop: CancellationToken,
+    /// What is still under way is not waited for any longer.
+    pub(crate) abandoned: CancellationToken,
     pub(crate) tasks: TaskTracker,
     places: Arc<Places>,
 }
@@ -73,7 +86,10 @@ impl Holder {
             keys: keys::Keys::default(),
             policies: Epoch::default(),
             outbox: Outbox::default(),
+            leave: CancellationToken::new(),
+            left: CancellationToken::new(),
             stop: CancellationToken::new(),
+            abandoned: CancellationToken::new(),
             tasks: TaskTracker::new(),
             places: Arc::default(),
         });
@@ -129,7 +145,7 @@ impl Holder {
         park: Option<Park>,
         command: impl FnOnce(Pending) -> Command,
     ) -> Result<Reply, Refusal> {
-        if self.shared.stop.is_cancelled() {
+        if self.is_ending() {
             return Err(Refusal::ShuttingDown);
         }
         let (caller, answer) = Caller::new(&message, &self.shared.places)?;
@@ -166,12 +182,12 @@ impl Holder {
         takeover: Takeover,
         keys: &Keys,
     ) -> Result<TakenOver, Refusal> {
-        if self.shared.stop.is_cancelled() {
+        if self.is_ending() {
             return Err(Refusal::ShuttingDown);
         }
         let reply = takeover::on_all_keys(&self.shared, client, takeover, keys).await;
         reply.map_err(|error| {
-            tracing::warn!(%error, "a takeover failed");
+            trouble::tell(&"a takeover failed", &error);
             Refusal::Unavailable
         })
     }
@@ -200,12 +216,45 @@ impl Holder {
         self.shared.policies.advance();
     }
 
-    /// Refuses who waits, finishes the transactions under way, and closes the connections.
+    /// Whether new calls are refused.
+    pub fn is_ending(&self) -> bool {
+        self.shared.leave.is_cancelled()
+    }
+
+    /// Refuses new calls, and deletes this holder's row, so that others stop counting on it: within a second, or not at
+    /// all. Those who wait go on waiting.
+    pub async fn leave(&self) {
+        self.shared.leave.cancel();
+        if tokio::time::timeout(LEAVE, self.shared.left.cancelled()).await.is_err() {
+            tracing::warn!("the database does not answer; this holder counts as gone in 3 s");
+            self.shared.left.cancel();
+        }
+    }
+
+    /// Leaves, refuses who waits, finishes the transactions under way, and closes the connections. What the database has
+    /// not done after 4 s is abandoned; PostgreSQL rolls it back.
     pub async fn stop(&self) {
+        self.leave().await;
         self.shared.stop.cancel();
         self.shared.tasks.close();
-        self.shared.tasks.wait().await;
-        self.shared.store.close().await;
+        let finish = async {
+            self.shared.tasks.wait().await;
+            self.shared.store.close().await;
+        };
+        if tokio::time::timeout(FINISH, finish).await.is_err() {
+            tracing::warn!("the database does not answer; what was under way is abandoned");
+        }
+        self.abandon();
+    }
+
+    /// Has the callers answered that still wait for the database.
+    pub fn abandon(&self) {
+        self.shared.abandoned.cancel();
+    }
+
+    /// Ready when the database is not waited for any longer.
+    pub(crate) async fn abandoned(&self) {
+        self.shared.abandoned.cancelled().await;
     }
 }
 

@@ -31,6 +31,7 @@ mod stirred;
 pub mod store;
 mod takeover;
 mod telemetry;
+mod trouble;
 mod waiting;
 
 pub use holder::{Holder, Settings};

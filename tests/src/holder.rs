@@ -15,6 +15,8 @@ pub struct InProcess {
     url: String,
     client: reqwest::Client,
     server: tokio::task::JoinHandle<()>,
+    /// It serves while this is there.
+    _asks: tokio::sync::mpsc::Sender<()>,
 }
 
 impl InProcess {
@@ -49,9 +51,9 @@ impl InProcess {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let holder = Holder::start(store, url.as_str(), settings);
-        let serving = http::serve(listener, holder.clone(), options, std::future::pending());
-        let server = tokio::spawn(serving);
-        Self { holder, url, client: client(), server }
+        let (asks, asked) = tokio::sync::mpsc::channel(1);
+        let server = tokio::spawn(http::serve(listener, holder.clone(), options, asked));
+        Self { holder, url, client: client(), server, _asks: asks }
     }
 
     /// Where it listens.

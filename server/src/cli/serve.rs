@@ -8,6 +8,7 @@ use clap::Args;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{Receiver, channel};
 
 use super::access::AccessArgs;
 use super::database::{self, DatabaseArgs};
@@ -75,7 +76,7 @@ pub(super) struct ServeArgs {
     )]
     connections: u32,
 
-    /// Largest number of connections to the database
+    /// Largest number of connections to the database for calls; two more serve signs of life and news
     #[arg(
         long,
         env = "PGSEMAPHORE_DATABASE_CONNECTIONS",
@@ -121,45 +122,48 @@ pub(super) async fn run(args: ServeArgs, telemetry: &Telemetry) -> Result<(), Cl
     let failed_to_listen = |source| CliError::Listen { address: args.listen, source };
     let listener = TcpListener::bind(args.listen).await.map_err(failed_to_listen)?;
     let address = listener.local_addr().map_err(failed_to_listen)?;
-    let asked_to_end = asked_to_end(args.end_with_stdin)?;
+    let mut asked = asked_to_end(args.end_with_stdin)?;
 
-    let embedded = match args.embedded {
-        Some(folder) => Some(start_embedded(folder).await?),
+    let url = format!("{scheme}://{address}");
+    let (holder, embedded) = tokio::select! {
+        started = start(&args, &url) => started?,
+        _ = asked.recv() => return Ok(()),
+    };
+    telemetry.observe(&holder);
+    http::serve(listener, holder, options, asked).await;
+    if let Some(embedded) = embedded {
+        // Stops PostgreSQL, which blocks.
+        let _ = tokio::task::spawn_blocking(move || drop(embedded)).await;
+    }
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// A holder that is reached at `url`, and the PostgreSQL that is its own.
+async fn start(args: &ServeArgs, url: &str) -> Result<(Holder, Option<Embedded>), CliError> {
+    let embedded = match &args.embedded {
+        Some(folder) => Some(start_embedded(folder.clone()).await?),
         None => None,
     };
-    let url = match &embedded {
+    let database = match &embedded {
         Some(embedded) => embedded.url(),
         None => args.database.url()?,
     };
-    let (store, database) = database::connect(&url, args.database_connections, args.pooler).await?;
+    let (store, database) = database::connect(&database, args.database_connections, args.pooler).await?;
     let failed = |error| CliError::database(&database, error);
     if args.migrate || embedded.is_some() {
         store.migrate().await.map_err(failed)?;
     }
     store.ready().await.map_err(failed)?;
-
-    let url = format!("{scheme}://{address}");
     let settings = Settings {
         forget_after: args.forget_after,
         self_check_every: args.self_check_every,
-        metrics_keys: args.metrics_keys,
+        metrics_keys: args.metrics_keys.clone(),
     };
-    let holder = Holder::start(store, url.as_str(), settings);
-    telemetry.observe(&holder);
+    let holder = Holder::start(store, url, settings);
     print(&format!("listening on {url}\n"))?;
-    tracing::info!(%address, %database, "serving");
-    let stopping = holder.clone();
-    let shutdown = async move {
-        asked_to_end.await;
-        tracing::info!("ending: no new calls, finishing rounds");
-        stopping.stop().await;
-    };
-    http::serve(listener, holder, options, shutdown).await;
-    if let Some(embedded) = embedded {
-        // Stops PostgreSQL, which blocks.
-        let _ = tokio::task::spawn_blocking(move || drop(embedded)).await;
-    }
-    Ok(())
+    tracing::info!(url, %database, "serving");
+    Ok((holder, embedded))
 }
 
 /// Who may call, and how many.
@@ -192,17 +196,27 @@ async fn start_embedded(folder: PathBuf) -> Result<Embedded, EmbeddedError> {
     Ok(embedded)
 }
 
-/// Ready at SIGTERM, at Ctrl-C, and on wish when standard input ends.
-fn asked_to_end(with_stdin: bool) -> Result<impl Future<Output = ()> + Send, CliError> {
+/// Says so at each SIGTERM, at each Ctrl-C, and on wish when standard input ends before that.
+fn asked_to_end(with_stdin: bool) -> Result<Receiver<()>, CliError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(CliError::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::Runtime)?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = crate::cli::stdin_ended(), if with_stdin => {}
+    let (asks, asked) = channel(1);
+    tokio::spawn(async move {
+        let mut first = true;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = crate::cli::stdin_ended(), if with_stdin && first => {}
+            }
+            first = false;
+            tracing::info!("asked to end");
+            if asks.send(()).await.is_err() {
+                return;
+            }
         }
-    })
+    });
+    Ok(asked)
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -26,20 +26,20 @@ pub(super) struct Readiness {
     drift: i64,
 }
 
-/// The process lives.
+/// The process lives; the database is not asked.
 #[utoipa::path(get, path = "/healthz", tag = "health",
     responses((status = 200, description = "It lives", body = Health)))]
 pub(super) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-/// The database is reachable and its schema is current.
+/// The database is reachable, takes writes, and its schema is current; and the holder is not about to end.
 #[utoipa::path(get, path = "/readyz", tag = "health",
     responses((status = 200, description = "It is", body = Readiness)))]
 pub(super) async fn readyz(State(holder): State<Holder>) -> Result<Json<Readiness>, ApiError> {
     let ready = || Json(Readiness { status: "ok", drift: holder.drift() });
     match tokio::time::timeout(READY_TIMEOUT, holder.store().ready()).await {
         Ok(answer) => answer.map(|()| ready()).map_err(ApiError::from),
-        Err(_) => Err(Refusal::Unavailable.into()),
+        Err(_) => Err(holder.store().unfit().map_or(Refusal::Unavailable.into(), ApiError::from)),
     }
 }

@@ -8,6 +8,7 @@ mod access;
 mod body;
 mod clients;
 mod connection;
+mod ending;
 mod health;
 mod measure;
 mod metrics;

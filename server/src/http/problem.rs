@@ -3,6 +3,7 @@
 use crate::refusal::Refusal;
 use crate::request::Invalid;
 use crate::store::{PolicyError, SettleError, StoreError};
+use crate::trouble;
 use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -47,7 +48,7 @@ pub(super) enum ApiError {
     Refused(#[from] Refusal),
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    #[error("the database is unavailable; ask again later")]
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the holder failed; its log says more")]
     Internal,
@@ -126,7 +127,7 @@ impl ApiError {
         let code = self.code();
         let status = status(code);
         let detail = match self {
-            Self::Policy(PolicyError::Store(_)) => "the database is unavailable; ask again later".to_owned(),
+            Self::Store(error) | Self::Policy(PolicyError::Store(error)) => unavailable(error),
             other => other.to_string(),
         };
         Problem {
@@ -142,6 +143,16 @@ impl ApiError {
     }
 }
 
+/// What a caller may know of a database that did not do it: a state that an operator has to end, but no text of its own.
+fn unavailable(error: &StoreError) -> String {
+    match error {
+        StoreError::Standby | StoreError::ReadOnly | StoreError::NotDurable | StoreError::Schema { .. } => {
+            error.to_string()
+        }
+        _ => Refusal::Unavailable.to_string(),
+    }
+}
+
 impl From<SettleError> for ApiError {
     fn from(error: SettleError) -> Self {
         match error {
@@ -154,7 +165,7 @@ impl From<SettleError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         if let Self::Store(error) | Self::Policy(PolicyError::Store(error)) = &self {
-            tracing::warn!(error = error as &dyn std::error::Error, "the database did not do it");
+            trouble::tell(&"a call failed", error);
         }
         let problem = self.problem();
         let mut response = status(problem.code).into_response();

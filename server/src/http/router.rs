@@ -2,7 +2,7 @@
 
 use super::access::{Gate, authorize};
 use super::problem::ApiError;
-use super::{clients, health, measure, metrics, openapi, policies, request_id, semaphores};
+use super::{clients, ending, health, measure, metrics, openapi, policies, request_id, semaphores};
 use crate::holder::Holder;
 use crate::metrics::Metrics;
 use axum::Router;
@@ -60,7 +60,8 @@ pub(super) fn router(holder: Holder, gate: Gate) -> Router {
     let router = router
         .route_layer(from_fn_with_state(gate, authorize))
         .fallback(async || ApiError::RouteNotFound)
-        .method_not_allowed_fallback(async || ApiError::MethodNotAllowed);
+        .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
+        .layer(from_fn_with_state(holder.clone(), ending::heed));
     let metrics = holder.store().metrics().clone();
     dressed(router.with_state(holder), metrics)
 }

@@ -1,7 +1,7 @@
 //! The loop that takes connections.
 
 use super::access::Gate;
-use super::connection;
+use super::connection::{self, End, GOODBYE};
 use super::router::router;
 use super::tls::Tls;
 use crate::access::Access;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc::Receiver;
 use tokio_util::task::TaskTracker;
 
 /// Pause after an attempt to take a connection failed: what is short, of files or memory, may come back.
@@ -38,41 +38,48 @@ impl Default for Options {
     }
 }
 
-/// Serves until `shutdown` is done and the calls that were under way then are answered. No failure to take a connection
-/// ends it.
-pub async fn serve(
-    listener: TcpListener,
-    holder: Holder,
-    options: Options,
-    shutdown: impl Future<Output = ()>,
-) {
+/// Serves until it is `asked` to end, or nobody can ask any more. Then the holder leaves and stops, calls that were under
+/// way are answered, and connections are closed: within 6 s, or at once if it is asked again. No failure to take a
+/// connection ends it.
+pub async fn serve(listener: TcpListener, holder: Holder, options: Options, mut asked: Receiver<()>) {
     let gate = Gate {
         access: options.access,
         certificate: options.tls.as_ref().is_some_and(Tls::wants_certificate),
     };
-    let router = router(holder, gate);
+    let router = router(holder.clone(), gate);
     let places = Arc::new(Semaphore::new(options.connections));
-    let (connections, stop) = (TaskTracker::new(), CancellationToken::new());
+    let (connections, end) = (TaskTracker::new(), End::default());
     let taking = async {
         let mut complained = None;
         // The semaphore is never closed.
         while let Ok(place) = places.clone().acquire_owned().await {
             let stream = take(&listener, &mut complained).await;
-            let serving = connection::serve(stream, options.tls.clone(), router.clone(), stop.clone());
+            let serving = connection::serve(stream, options.tls.clone(), router.clone(), end.clone());
             connections.spawn(async move {
                 serving.await;
                 drop(place);
             });
         }
     };
+    let left = async {
+        asked.recv().await;
+        holder.leave().await;
+    };
     tokio::select! {
         () = taking => {}
-        () = shutdown => {}
+        () = left => {}
     }
     drop(listener);
-    stop.cancel();
+    end.soon.cancel();
+    tokio::select! {
+        () = holder.stop() => {}
+        Some(()) = asked.recv() => holder.abandon(),
+    }
     connections.close();
-    connections.wait().await;
+    if tokio::time::timeout(GOODBYE, connections.wait()).await.is_err() {
+        end.now.cancel();
+        connections.wait().await;
+    }
 }
 
 /// The next connection, however long that takes.

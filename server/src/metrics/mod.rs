@@ -93,7 +93,7 @@ instruments! {
     audited_keys: Counter "pgsemaphore_audited_keys_total" {} "Keys whose counters were counted again.";
     database_connections: Gauge "pgsemaphore_database_connections" {state: ["idle", "used"]}
         "Connections to the database.";
-    database_up: Gauge "pgsemaphore_database_up" {} "Whether the database answered when it was last asked.";
+    database_up: Gauge "pgsemaphore_database_up" {} "1 if this holder's latest sign of life could be written to the database.";
     live_holders: Gauge "pgsemaphore_live_holders" {} "Holders over this database that are alive.";
     active_keys: Gauge "pgsemaphore_active_keys" {} "Keys that this holder has in memory.";
     build_info: Gauge "pgsemaphore_build_info" {version: []} "1; the label says which version runs.";

@@ -1,5 +1,6 @@
 //! What can go wrong with the database, by what follows from it.
 
+use super::fitness::refused_write;
 use pgsemaphore_allocation::Violation;
 
 /// A failed operation of the [`Store`](super::Store).
@@ -19,6 +20,14 @@ pub enum StoreError {
         "the database has synchronous_commit = off, so what a reply says could be lost; set it to on or local"
     )]
     NotDurable,
+    /// The address leads to a standby.
+    #[error(
+        "the database is a standby, which takes no writes: it has to be promoted, or the address to lead elsewhere"
+    )]
+    Standby,
+    /// Transactions are read-only.
+    #[error("the database is set to read-only (default_transaction_read_only)")]
+    ReadOnly,
     /// Sessions behind a pooler are not set up as a holder needs them.
     #[error(
         "behind the pooler these settings are missing: {missing}; give them to the login with ALTER ROLE ... SET, or \
@@ -72,6 +81,20 @@ impl StoreError {
             _ => false,
         }
     }
+
+    /// Whether the server answers, and takes no writes.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, Self::Standby | Self::ReadOnly)
+    }
+
+    /// Whether it is the database that is in trouble, and not this program or its schema.
+    pub(crate) fn is_outage(&self) -> bool {
+        match self {
+            Self::GaveUp { last, .. } => last.is_outage(),
+            Self::Fenced | Self::Violation(_) | Self::Fault(_) => false,
+            _ => true,
+        }
+    }
 }
 
 impl StoreError {
@@ -96,6 +119,16 @@ impl StoreError {
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
+        let error = match error {
+            sqlx::Error::Configuration(why) => match why.downcast() {
+                Ok(ours) => return *ours,
+                Err(why) => sqlx::Error::Configuration(why),
+            },
+            error => error,
+        };
+        if refused_write(&error) {
+            return Self::ReadOnly;
+        }
         if code(&error).is_some_and(is_login) {
             return Self::Login(error);
         }
@@ -153,7 +186,7 @@ fn is_transient(code: &str) -> bool {
     matches!(code, "40001" | "40P01" | "57P01" | "57P02" | "57P03") || code.starts_with("08")
 }
 
-/// A lock, statement or connection that could not be had in time, or a server that can't write.
+/// A lock, statement or connection that could not be had in time.
 fn is_away(code: &str) -> bool {
-    matches!(code, "55P03" | "57014" | "25006" | "25P03" | "25P04") || code.starts_with("53")
+    matches!(code, "55P03" | "57014" | "25P03" | "25P04") || code.starts_with("53")
 }

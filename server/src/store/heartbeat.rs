@@ -6,7 +6,7 @@ impl Store {
     /// Says that the holder is alive.
     pub(crate) async fn beat(&self, holder: &str, url: &str) -> Result<(), StoreError> {
         let query = sqlx::query(include_str!("../../queries/write_heartbeat.sql"));
-        query.bind(holder).bind(url).execute(self.pool()).await?;
+        query.bind(holder).bind(url).execute(self.vital()).await?;
         Ok(())
     }
 
@@ -14,7 +14,7 @@ impl Store {
     pub(crate) async fn leave(&self, holder: &str) -> Result<(), StoreError> {
         sqlx::query(include_str!("../../queries/delete_holder.sql"))
             .bind(holder)
-            .execute(self.pool())
+            .execute(self.vital())
             .await?;
         Ok(())
     }

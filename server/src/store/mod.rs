@@ -10,6 +10,7 @@ mod connections;
 mod declared;
 mod error;
 mod explain;
+mod fitness;
 mod heartbeat;
 mod hints;
 mod keys;
@@ -30,6 +31,7 @@ use connections::Connections;
 pub use declared::{Applied, ApplyError, Outcome};
 pub use error::StoreError;
 pub use explain::{Held, Situation};
+use fitness::Fitness;
 pub(crate) use load::{Loaded, Missing, Taken, is_anybody_blocked, knows_clients, load, take};
 pub(crate) use phases::Phase;
 pub use policies::{Policy, PolicyError, PolicyPage};
@@ -57,21 +59,25 @@ pub(crate) struct Timing {
     pub(crate) eager: bool,
 }
 
-/// A pool of connections to the database that holds the semaphores.
+/// Connections to the database that holds the semaphores.
 #[derive(Debug, Clone)]
 pub struct Store {
     connections: Connections,
+    vital: Connections,
+    fitness: Arc<Fitness>,
     options: PgConnectOptions,
     counters: Arc<transaction::Counters>,
     metrics: Arc<Metrics>,
 }
 
 impl Store {
-    /// Connects, with at most `connections` connections. The schema is not looked at: see [`Store::ready`].
+    /// Connects, with at most `connections` connections, and one more for [`Store::ready`] and heartbeats. The schema is
+    /// not looked at.
     ///
     /// # Errors
     /// [`StoreError::Url`] for a URL that can't be read, [`StoreError::Unavailable`] when nothing answers,
-    /// [`StoreError::NotDurable`] where `synchronous_commit` is `off`.
+    /// [`StoreError::NotDurable`] where `synchronous_commit` is `off`, [`StoreError::Standby`] and
+    /// [`StoreError::ReadOnly`] where nothing can be written.
     pub async fn connect(url: &str, connections: u32) -> Result<Self, StoreError> {
         Self::connect_with(connect::options(url)?, connections, false).await
     }
@@ -90,23 +96,25 @@ impl Store {
         connections: u32,
         behind_pooler: bool,
     ) -> Result<Self, StoreError> {
-        let pool = connect::pool(&options, connections).await?;
-        Ok(Self {
-            connections: Connections::new(pool, behind_pooler),
-            options,
-            counters: Arc::default(),
-            metrics: Arc::default(),
-        })
+        connect::check(&options).await?;
+        let fitness = Arc::<Fitness>::default();
+        let pool = |connections| {
+            let pool = connect::pool(&options, connections, &fitness);
+            Connections::new(pool, behind_pooler, fitness.clone())
+        };
+        let (connections, vital) = (pool(connections), pool(1));
+        Ok(Self { connections, vital, fitness, options, counters: Arc::default(), metrics: Arc::default() })
     }
 
-    /// Checks that the database answers and that its schema is new enough for this binary.
+    /// Checks that the database answers, takes writes, and has a schema that is new enough for this binary.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`], or [`StoreError::Schema`] with what to do.
+    /// [`StoreError::Unavailable`], [`StoreError::Standby`], [`StoreError::ReadOnly`], or [`StoreError::Schema`] with
+    /// what to do.
     pub async fn ready(&self) -> Result<(), StoreError> {
         let needed = crate::MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
         let query = sqlx::query_scalar(include_str!("../../queries/read_migrations.sql"));
-        let found: Option<i64> = match query.fetch_optional(self.pool()).await {
+        let found: Option<i64> = match query.fetch_optional(self.vital()).await {
             Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some("42P01") => None,
             answer => answer?,
         };
@@ -139,6 +147,16 @@ impl Store {
         &self.metrics
     }
 
+    /// A connection for signs of life: it is to be had while those of rounds wait for locks.
+    pub(crate) fn vital(&self) -> &Connections {
+        &self.vital
+    }
+
+    /// Why the server can't be used although it answers, as far as new connections have shown.
+    pub(crate) fn unfit(&self) -> Option<StoreError> {
+        self.fitness.unfit().map(StoreError::from)
+    }
+
     /// How to open a connection of one's own, for LISTEN.
     pub(crate) fn options(&self) -> &PgConnectOptions {
         &self.options
@@ -152,6 +170,7 @@ impl Store {
     /// Closes all connections; statements under way end first.
     pub async fn close(&self) {
         self.connections.close().await;
+        self.vital.close().await;
     }
 }
 

@@ -137,6 +137,9 @@ impl Store {
             // Before another connection is asked for: there may be only one.
             tx.give_back();
         }
+        if ended.as_ref().is_err_and(StoreError::is_read_only) {
+            self.pool().distrust();
+        }
         match ended? {
             Ended::Known(value) => Ok((value, phases)),
             Ended::Unknown { value, error } => match self.was_committed(key, version, writer).await? {
@@ -166,6 +169,14 @@ pub(super) async fn commit_once(mut lent: Lent) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
+/// A hot standby knows no SERIALIZABLE.
+fn not_begun(error: sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::Database(e) if e.code().as_deref() == Some("0A000") => StoreError::Standby,
+        error => error.into(),
+    }
+}
+
 /// How an attempt ended.
 enum Ended<T> {
     Known(T),
@@ -178,7 +189,7 @@ enum Ended<T> {
 
 impl Attempt {
     async fn run<B: Body>(&mut self, body: &B) -> Result<Ended<B::Output>, StoreError> {
-        self.execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await?;
+        self.execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await.map_err(not_begun)?;
         match body.run(self).await? {
             Step::RollBack(value) => {
                 self.execute("ROLLBACK").await?;

@@ -43,12 +43,13 @@ impl LogArgs {
         }
     }
 
-    /// Directives of what is logged.
+    /// Directives of what is logged. The pool would say of each connection that it could not open what `trouble.rs` says
+    /// once a second.
     pub(super) fn filter(&self, serves: bool) -> String {
         let default = if serves { "info" } else { "warn" };
         let said =
             self.log.clone().or_else(|| std::env::var("RUST_LOG").ok().filter(|said| !said.is_empty()));
-        said.unwrap_or_else(|| format!("{default},sqlx=warn"))
+        said.unwrap_or_else(|| format!("{default},sqlx=warn,sqlx_core::pool=off"))
     }
 }
 
