@@ -9,8 +9,8 @@ mod text;
 mod turns;
 
 pub(crate) use calls::{CallUnderWay, call_of};
-use family::{BOUNDS, Counter, Family, Gauge, Histogram};
-pub(crate) use family::{Instrument, Kind, Label, Value};
+pub(crate) use family::{BOUNDS, Instrument, Kind, Label, Value};
+use family::{Counter, Family, Gauge, Histogram};
 pub(crate) use text::{CONTENT_TYPE, text};
 pub(crate) use turns::report;
 

@@ -1,8 +1,8 @@
 //! Logs on standard error, as text or as JSON, a line each.
 
+use super::Sink;
 use clap::{Args, ValueEnum};
 use std::io::IsTerminal as _;
-use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 /// What is logged, and how.
@@ -31,10 +31,7 @@ enum LogFormat {
 
 impl LogArgs {
     /// Writes to standard error.
-    pub(super) fn layer<S>(&self, serves: bool) -> Box<dyn Layer<S> + Send + Sync>
-    where
-        S: tracing::Subscriber + for<'a> LookupSpan<'a>,
-    {
+    pub(super) fn layer(&self, serves: bool) -> Sink {
         let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
         let filter = EnvFilter::new(self.filter(serves));
         match self.log_format {

@@ -13,8 +13,12 @@ pub(crate) use logs::LogArgs;
 
 use crate::holder::Holder;
 use crate::live::Unusable;
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// Where events and spans go.
+type Sink = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// Tells until its end.
 #[derive(Debug)]
@@ -29,19 +33,15 @@ impl Telemetry {
     /// # Errors
     /// A variable says what can't be done.
     pub(crate) fn start(logs: &LogArgs, serves: bool) -> Result<Self, Unusable> {
-        let subscriber = tracing_subscriber::registry().with(logs.layer(serves));
+        let mut layers = vec![logs.layer(serves)];
         #[cfg(feature = "otlp")]
-        {
-            let otlp = if serves { otlp::Otlp::start()? } else { None };
-            let (traces, records) = otlp.as_ref().map(|otlp| otlp.layers(&logs.filter(serves))).unzip();
-            subscriber.with(traces.flatten()).with(records.flatten()).init();
-            Ok(Self { otlp })
-        }
+        let telemetry = Self { otlp: if serves { otlp::Otlp::start()? } else { None } };
+        #[cfg(feature = "otlp")]
+        layers.extend(telemetry.otlp.iter().flat_map(|otlp| otlp.layers(&logs.filter(serves))));
         #[cfg(not(feature = "otlp"))]
-        {
-            subscriber.init();
-            Ok(Self {})
-        }
+        let telemetry = Self {};
+        tracing_subscriber::registry().with(layers).init();
+        Ok(telemetry)
     }
 
     /// Tells what the holder counts, too.

@@ -31,7 +31,9 @@ pub(crate) fn of_transaction<'a>(
     let number = calls.len();
     let first = calls.next().and_then(Span::id);
     let span = tracing::info_span!(parent: first, "transaction", %key, kind, calls = number);
-    calls.for_each(|call| drop(span.follows_from(call)));
+    for call in calls {
+        span.follows_from(call);
+    }
     span
 }
 

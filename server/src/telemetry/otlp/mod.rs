@@ -10,6 +10,7 @@ mod watched;
 
 use self::settings::{Protocol, Signal, Way};
 use self::watched::Watched;
+use super::Sink;
 use crate::holder::Holder;
 use crate::live::Unusable;
 use opentelemetry::metrics::MeterProvider as _;
@@ -25,10 +26,8 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use std::sync::mpsc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tracing::Subscriber;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{EnvFilter, filter_fn};
-use tracing_subscriber::registry::LookupSpan;
 
 /// The name of the instrumentation scope, and of the service if nothing else is said.
 const NAME: &str = "pgsemaphore";
@@ -46,9 +45,6 @@ pub(super) struct Otlp {
     metrics: Option<SdkMeterProvider>,
     logs: Option<SdkLoggerProvider>,
 }
-
-/// Hands on spans, or logs.
-type Sender<S> = Box<dyn Layer<S> + Send + Sync>;
 
 impl Otlp {
     /// Nothing if the environment names no collector.
@@ -73,10 +69,7 @@ impl Otlp {
     }
 
     /// Hand on spans of this program, and logs that pass `filter`.
-    pub(super) fn layers<S>(&self, filter: &str) -> (Option<Sender<S>>, Option<Sender<S>>)
-    where
-        S: Subscriber + for<'a> LookupSpan<'a>,
-    {
+    pub(super) fn layers(&self, filter: &str) -> Vec<Sink> {
         let traces = self.traces.as_ref().map(|provider| {
             let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer(NAME));
             let layer = layer.with_location(false).with_threads(false).with_tracked_inactivity(false);
@@ -89,7 +82,7 @@ impl Otlp {
             let filter = EnvFilter::new(format!("{filter},{NOT_SENT}"));
             OpenTelemetryTracingBridge::new(provider).with_filter(filter).boxed()
         });
-        (traces, logs)
+        traces.into_iter().chain(logs).collect()
     }
 
     /// Sends what the holder counts.
