@@ -136,7 +136,7 @@ class Objects(unittest.TestCase):
         self.assertEqual(found.holder_pod["metadata"]["labels"]["team"], "queues")
         self.assertEqual(found.holder_pod["metadata"]["annotations"]["note"], "holders")
         self.assertEqual(found.migrate_pod["metadata"]["labels"]["sidecar.istio.io/inject"], "false")
-        self.assertIn("preStop", found.holder["lifecycle"])
+        self.assertEqual(found.holder["lifecycle"].keys(), {"preStop", "postStart"})
 
 
 class ServiceAccounts(unittest.TestCase):

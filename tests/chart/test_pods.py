@@ -84,8 +84,10 @@ class Probes(unittest.TestCase):
                 self.assertEqual(holder[name]["httpGet"]["scheme"], scheme)
                 self.assertEqual(holder[name]["httpGet"]["port"], "http")
 
-    def test_a_holder_has_time_to_end(self):
-        self.assertEqual(render().holder_pod["spec"]["terminationGracePeriodSeconds"], 30)
+    def test_a_holder_pauses_and_has_time_to_end(self):
+        found = render()
+        self.assertEqual(found.holder["lifecycle"]["preStop"], {"exec": {"command": ["sleep", "5"]}})
+        self.assertEqual(found.holder_pod["spec"]["terminationGracePeriodSeconds"], 30)
 
     def test_a_holder_is_replaced_only_when_the_next_one_is_ready(self):
         strategy = render().one("Deployment")["spec"]["strategy"]

@@ -148,6 +148,6 @@ class Schema(unittest.TestCase):
         in_schema = set(named(self.schema)) - {"global", "enabled"}
         in_values = set(keys(yaml.safe_load((kit.CHART / "values.yaml").read_text())))
         self.assertEqual({path for path in in_schema if not path.endswith("Probe.initialDelaySeconds")} - in_values, set())
-        free = {"labels", "resources", "podSecurityContext", "securityContext", "strategy"}
+        free = {"labels", "resources", "podSecurityContext", "securityContext", "strategy", "lifecycle"}
         inside_free = {path for path in in_values if free & set(path.split(".")[:-1])}
         self.assertEqual(in_values - in_schema - inside_free, set())
