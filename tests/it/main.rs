@@ -44,6 +44,7 @@ mod storage;
 mod successors;
 mod sweep;
 mod takeover;
+mod telemetry;
 mod tls;
 mod trouble;
 mod uninstall;
