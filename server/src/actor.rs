@@ -12,6 +12,7 @@ use crate::pending::Pending;
 use crate::refusal::Refusal;
 use crate::reply::Said;
 use crate::round::{self, Pace, TurnResult};
+use crate::speaker::Speaker;
 use crate::stirred::Stirred;
 use crate::store::{StoreError, Timing};
 use crate::telemetry::spans;
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Sync(Pending),
     /// Something is due at this moment, without a message.
     Due(Instant),
+    /// A newer request of this process waits at another holder.
+    GiveWay(Speaker),
     /// Another holder, or somebody in psql, changed something of the key.
     News(News),
 }
@@ -129,6 +132,7 @@ impl Actor {
             Command::Request(request) => self.waiting.admit(request),
             Command::Sync(sync) => self.syncs.push(sync),
             Command::Due(at) => self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at))),
+            Command::GiveWay(new) => self.waiting.give_way(&new),
             Command::News(news) => self.hear_news(news),
         }
     }

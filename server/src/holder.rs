@@ -4,6 +4,7 @@ use crate::access::Keys;
 use crate::actor::Command;
 use crate::clock;
 use crate::hints::{self, Epoch};
+use crate::homes::Homes;
 use crate::housekeeping;
 use crate::keys;
 use crate::metrics::Metrics;
@@ -13,6 +14,7 @@ use crate::pending::{Caller, Pending, Places};
 use crate::refusal::Refusal;
 use crate::round::Heard;
 use crate::self_check;
+use crate::speaker::Speaker;
 use crate::store::{SettleError, Settled, Store};
 use crate::takeover;
 use crate::trouble;
@@ -20,6 +22,7 @@ use pgsemaphore_allocation::{ClientId, Demand, GrantReport, Group, Incarnation, 
 use queue_wire::{Message, Reply, TakenOver, Takeover};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -41,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     /// Where other holders reach it.
     pub(crate) url: String,
+    pub(crate) homes: Homes,
     pub(crate) keys: keys::Keys,
     pub(crate) policies: Epoch,
     pub(crate) outbox: Outbox,
@@ -75,13 +79,16 @@ impl Default for Settings {
 }
 
 impl Holder {
-    /// Starts a holder over `store`, which others reach at `url`.
-    pub fn start(store: Store, url: impl Into<String>, settings: Settings) -> Self {
+    /// Starts a holder over `store`, which others reach at `url`. It is among the holders when this is ready, unless that
+    /// failed, which it tries again.
+    pub async fn start(store: Store, url: impl Into<String>, settings: Settings) -> Self {
         let Settings { forget_after, self_check_every, metrics_keys } = settings;
         store.metrics().build_info.set([env!("CARGO_PKG_VERSION").into()], 1);
+        let name = format!("{:016x}", rand::random::<u64>());
         let shared = Arc::new(Shared {
             store,
-            name: format!("{:016x}", rand::random::<u64>()),
+            homes: Homes::new(name.as_str()),
+            name,
             url: url.into(),
             keys: keys::Keys::default(),
             policies: Epoch::default(),
@@ -93,13 +100,15 @@ impl Holder {
             tasks: TaskTracker::new(),
             places: Arc::default(),
         });
-        shared.tasks.spawn(housekeeping::beat(shared.clone()));
+        let (joined, joining) = oneshot::channel();
+        shared.tasks.spawn(housekeeping::beat(shared.clone(), joined));
         shared.tasks.spawn(housekeeping::watch_policies(shared.clone()));
         shared.tasks.spawn(housekeeping::watch_deadlines(shared.clone()));
         shared.tasks.spawn(housekeeping::forget_idle_keys(shared.clone(), forget_after));
         shared.tasks.spawn(self_check::watch(shared.clone(), self_check_every, metrics_keys));
         shared.tasks.spawn(hints::listen(shared.clone()));
         shared.tasks.spawn(outbox::send_hints(shared.clone()));
+        let _ended = joining.await;
         Self { shared }
     }
 
@@ -118,9 +127,19 @@ impl Holder {
     /// A caller that drops this before its round starts takes no permits and its reports are not applied. Once the
     /// round has started it goes on; what was granted is delivered again to the client's next message.
     pub async fn request(&self, key: SemaphoreKey, message: Message) -> Result<Reply, Refusal> {
+        self.request_since(key, message, clock::now()).await
+    }
+
+    /// As [`request`](Self::request), of a call that arrived at `arrival`, perhaps at another holder.
+    pub(crate) async fn request_since(
+        &self,
+        key: SemaphoreKey,
+        message: Message,
+        arrival: Instant,
+    ) -> Result<Reply, Refusal> {
         let wants = message.demand.iter().any(|demand| demand.count > 0);
-        let park = park(&message, Awaits::Permits).filter(|_| wants);
-        self.call(key, message, park, Command::Request).await
+        let park = park(&message, arrival, Awaits::Permits).filter(|_| wants);
+        self.call(key, message, arrival, park, Command::Request).await
     }
 
     /// Applies the reports of `message` and answers when they are committed. Its demand is ignored. With `wait_ms` it is
@@ -133,15 +152,16 @@ impl Holder {
     /// As for [`request`](Self::request).
     pub async fn sync(&self, key: SemaphoreKey, mut message: Message) -> Result<Reply, Refusal> {
         message.demand.clear();
-        let known = message.known_state.take();
-        let park = park(&message, Awaits::Change { known });
-        self.call(key, message, park, Command::Sync).await
+        let (known, arrival) = (message.known_state.take(), clock::now());
+        let park = park(&message, arrival, Awaits::Change { known });
+        self.call(key, message, arrival, park, Command::Sync).await
     }
 
     async fn call(
         &self,
         key: SemaphoreKey,
         message: Message,
+        arrival: Instant,
         park: Option<Park>,
         command: impl FnOnce(Pending) -> Command,
     ) -> Result<Reply, Refusal> {
@@ -149,9 +169,29 @@ impl Holder {
             return Err(Refusal::ShuttingDown);
         }
         let (caller, answer) = Caller::new(&message, &self.shared.places)?;
-        let pending = Pending { heard: heard(message, clock::now()), caller, park, waits: false, said: None };
+        let pending = Pending { heard: heard(message, arrival), caller, park, waits: false, said: None };
         self.shared.keys.send(&self.shared, &key, command(pending));
         answer.await.unwrap_or(Err(Refusal::Unavailable))
+    }
+
+    /// Has requests that wait here, and give way to a newer one that waits elsewhere, answered.
+    pub(crate) fn give_way(&self, key: &SemaphoreKey, new: Speaker) {
+        self.shared.keys.tell(key, Command::GiveWay(new));
+    }
+
+    /// This holder's name among the holders.
+    pub(crate) fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Which holders are keys' homes.
+    pub(crate) fn homes(&self) -> &Homes {
+        &self.shared.homes
+    }
+
+    /// Ready when this holder stops.
+    pub(crate) async fn stops(&self) {
+        self.shared.stop.cancelled().await;
     }
 
     /// Declares a client dead on a key, as [`Store::settle_client`] does, and has those look again who wait for it.
@@ -258,10 +298,10 @@ impl Holder {
     }
 }
 
-/// How long a message asks to be kept open.
-fn park(message: &Message, awaits: Awaits) -> Option<Park> {
+/// How long a message that arrived at `arrival` asks to be kept open.
+fn park(message: &Message, arrival: Instant, awaits: Awaits) -> Option<Park> {
     let wait = Duration::from_millis(message.wait_ms);
-    (!wait.is_zero()).then(|| Park { until: clock::now() + wait, awaits })
+    (!wait.is_zero()).then(|| Park { until: arrival + wait, awaits })
 }
 
 fn heard(message: Message, arrival: Instant) -> Heard {

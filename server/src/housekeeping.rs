@@ -6,6 +6,7 @@ use crate::holder::Shared;
 use crate::trouble;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// How often keys that are due are looked for; twice within an actor's horizon, so that none is missed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -15,20 +16,30 @@ const SWEEP_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration:
 /// A heartbeat is due this often; who missed three counts as gone.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Says once a second that this holder runs, until it leaves, and then that it does not.
-pub(crate) async fn beat(shared: Arc<Shared>) {
+/// Says once a second that this holder runs, and hears who else does, until it leaves. `joined` is told when that was
+/// tried once.
+pub(crate) async fn beat(shared: Arc<Shared>, joined: oneshot::Sender<()>) {
+    let mut joined = Some(joined);
     let mut failing = false;
     loop {
+        let at = clock::now();
         let beat = shared.store.beat(&shared.name, &shared.url).await;
-        match &beat {
-            Err(error) => trouble::tell(&"the heartbeat could not be written", error),
-            Ok(()) if failing => tracing::info!("the heartbeat is written again"),
-            Ok(()) => {}
+        let failed = beat.is_err();
+        match beat {
+            Err(error) => trouble::tell(&"the heartbeat could not be written", &error),
+            Ok(live) => {
+                shared.homes.learn(live, at);
+                if failing {
+                    tracing::info!("the heartbeat is written again");
+                }
+            }
         }
-        failing = beat.is_err();
-        shared.store.metrics().database_up.set([], i64::from(!failing));
+        shared.store.metrics().database_up.set([], i64::from(!failed));
+        failing = failed;
+        joined.take().map(|joined| joined.send(()));
         tokio::select! {
-            () = tokio::time::sleep(HEARTBEAT) => {}
+            // From when it began: a slow database makes none come late by itself.
+            () = tokio::time::sleep_until((at + HEARTBEAT).into()) => {}
             () = shared.leave.cancelled() => break,
         }
     }

@@ -5,6 +5,7 @@ use crate::parked::Park;
 use crate::refusal::Refusal;
 use crate::reply::Said;
 use crate::round::Heard;
+use crate::speaker::Speaker;
 use pgsemaphore_allocation::Outcome;
 use queue_wire::Reply;
 use std::sync::Arc;
@@ -66,25 +67,11 @@ impl Pending {
     pub(crate) fn is_parked(&self) -> bool {
         self.said.is_some()
     }
-
-    /// Same client and process; not of a lower generation, which is for the transaction to refuse.
-    pub(crate) fn may_be_superseded_by(&self, new: &Self) -> bool {
-        self.heard.client == new.heard.client
-            && self.caller.is_same_process(&new.caller)
-            && self.caller.generation <= new.caller.generation
-    }
-
-    /// Whether the client made this call after that one, as far as it says.
-    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
-        self.caller.call.zip(other.caller.call).is_none_or(|(call, other)| call > other)
-    }
 }
 
 /// Who gets the answer.
 pub(crate) struct Caller {
-    process: Option<String>,
-    generation: u64,
-    call: Option<u64>,
+    pub(crate) speaker: Speaker,
     answer: oneshot::Sender<Result<Reply, Refusal>>,
     /// What the call is in logs and traces.
     pub(crate) span: Span,
@@ -148,10 +135,7 @@ impl Caller {
     ) -> Result<(Self, oneshot::Receiver<Result<Reply, Refusal>>), Refusal> {
         let place = Place::take(places).ok_or(Refusal::TooManyWaiting)?;
         let (answer, answered) = oneshot::channel();
-        let (generation, call) = (message.generation, message.call);
-        let caller =
-            Self { process: message.process.clone(), generation, call, answer, span: Span::current(), place };
-        Ok((caller, answered))
+        Ok((Self { speaker: Speaker::of(message), answer, span: Span::current(), place }, answered))
     }
 
     /// Answers; a caller that has hung up does not hear it.
@@ -161,10 +145,6 @@ impl Caller {
 
     pub(crate) fn has_hung_up(&self) -> bool {
         self.answer.is_closed()
-    }
-
-    pub(crate) fn is_same_process(&self, other: &Self) -> bool {
-        self.process == other.process
     }
 }
 

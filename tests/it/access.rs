@@ -10,6 +10,7 @@ use serde_json::json;
 const CLIENT: &str = "client-token";
 const READER: &str = "reader-token";
 const ADMIN: &str = "admin-token";
+const HOLDER: &str = "holder-token";
 
 /// Every operation, and who may call it. A new route needs a line here.
 const TABLE: [(&str, &str, &[&str]); 42] = [
@@ -58,7 +59,7 @@ const TABLE: [(&str, &str, &[&str]); 42] = [
 ];
 
 /// Probes have no token.
-const EVERYBODY: &[&str] = &["", "wrong", CLIENT, READER, ADMIN];
+const EVERYBODY: &[&str] = &["", "wrong", CLIENT, READER, ADMIN, HOLDER];
 
 async fn guarded(db: &Db, tokens: &[(Scope, &str)]) -> (InProcess, Api) {
     let source = |&(scope, value): &(Scope, &str)| {
@@ -73,7 +74,9 @@ async fn guarded(db: &Db, tokens: &[(Scope, &str)]) -> (InProcess, Api) {
 }
 
 async fn with_all_scopes(db: &Db) -> (InProcess, Api) {
-    guarded(db, &[(Scope::Client, CLIENT), (Scope::Reader, READER), (Scope::Admin, ADMIN)]).await
+    let tokens =
+        [(Scope::Client, CLIENT), (Scope::Reader, READER), (Scope::Admin, ADMIN), (Scope::Holder, HOLDER)];
+    guarded(db, &tokens).await
 }
 
 #[tokio::test]

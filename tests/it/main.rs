@@ -2,6 +2,7 @@
 
 mod access;
 mod apply;
+mod blackouts;
 mod command_line;
 mod commits;
 mod crashes;
@@ -14,6 +15,8 @@ mod explain;
 mod grants;
 mod hangups;
 mod holders;
+mod homes;
+mod homes_access;
 mod input;
 mod kit;
 mod leased_clients;
@@ -34,6 +37,7 @@ mod reading;
 mod resolvers;
 mod restarts;
 mod roles;
+mod rolling;
 mod schema;
 mod secrets;
 mod self_audit;

@@ -32,8 +32,14 @@ impl InProcess {
 
     /// Starts a holder with at most so many connections to its database.
     pub async fn start_with(url: &str, connections: u32, forget_after: Duration) -> Self {
-        let settings = Settings { forget_after, ..quiet() };
-        Self::serve(url, connections, settings, http::Options::default()).await
+        let peers = http::Peers::of(None, None, None).await.expect("a way to call other holders");
+        let options = http::Options { peers: Some(peers), ..http::Options::default() };
+        Self::serve(url, connections, Settings { forget_after, ..quiet() }, options).await
+    }
+
+    /// Starts a holder that passes nothing on to others.
+    pub async fn start_apart(url: &str) -> Self {
+        Self::serve(url, CONNECTIONS, quiet(), http::Options::default()).await
     }
 
     /// Starts a holder that not everybody may call.
@@ -50,7 +56,7 @@ impl InProcess {
         let store = Store::connect(url, connections).await.expect("the test database");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let holder = Holder::start(store, url.as_str(), settings);
+        let holder = Holder::start(store, url.as_str(), settings).await;
         let (asks, asked) = tokio::sync::mpsc::channel(1);
         let server = tokio::spawn(http::serve(listener, holder.clone(), options, asked));
         Self { holder, url, client: client(), server, _asks: asks }

@@ -31,6 +31,12 @@ pub(super) struct ServeArgs {
     )]
     listen: SocketAddr,
 
+    /// Where other holders reach this one, and no other: by default the address that it listens on
+    ///
+    /// Not through a balancer. Holders pass requests on to each other.
+    #[arg(long, env = "PGSEMAPHORE_ADVERTISE_URL", value_name = "URL", value_parser = advertise_url)]
+    advertise_url: Option<String>,
+
     #[command(flatten)]
     database: DatabaseArgs,
 
@@ -160,7 +166,11 @@ async fn start(args: &ServeArgs, url: &str) -> Result<(Holder, Option<Embedded>)
         self_check_every: args.self_check_every,
         metrics_keys: args.metrics_keys.clone(),
     };
-    let holder = Holder::start(store, url, settings);
+    if args.listen.ip().is_unspecified() && args.advertise_url.is_none() {
+        tracing::warn!("other holders can't reach this one at {url}: give --advertise-url if there are any");
+    }
+    let advertised = args.advertise_url.as_deref().unwrap_or(url);
+    let holder = Holder::start(store, advertised, settings).await;
     print(&format!("listening on {url}\n"))?;
     tracing::info!(url, %database, "serving");
     Ok((holder, embedded))
@@ -169,6 +179,7 @@ async fn start(args: &ServeArgs, url: &str) -> Result<(Holder, Option<Embedded>)
 /// Who may call, and how many.
 async fn options(args: &ServeArgs) -> Result<http::Options, CliError> {
     let (access, tls) = (args.access.access().await?, args.access.tls().await?);
+    let peers = Some(args.access.peers().await?);
     let exposed = !args.listen.ip().is_loopback();
     if exposed && !access.needs_token() && !args.insecure {
         return Err(CliError::Exposed(args.listen));
@@ -177,7 +188,8 @@ async fn options(args: &ServeArgs) -> Result<http::Options, CliError> {
         tracing::warn!("tokens travel unencrypted: give --tls-cert, unless something in front speaks TLS");
     }
     raise_file_limit();
-    Ok(http::Options { access, tls, connections: usize::try_from(args.connections).unwrap_or(usize::MAX) })
+    let connections = usize::try_from(args.connections).unwrap_or(usize::MAX);
+    Ok(http::Options { access, tls, peers, connections })
 }
 
 /// A connection is an open file; the limit that a process starts with is often far below what it may have.
@@ -217,6 +229,15 @@ fn asked_to_end(with_stdin: bool) -> Result<Receiver<()>, CliError> {
         }
     });
     Ok(asked)
+}
+
+fn advertise_url(text: &str) -> Result<String, String> {
+    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; say http://HOST:PORT"))?;
+    let plain = url.username().is_empty() && url.query().is_none() && url.fragment().is_none();
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
+        return Err("say http://HOST:PORT or https://HOST:PORT, without user, query and fragment".to_owned());
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -100,6 +100,7 @@ fn describe(operation: &mut Operation, needs: Option<Scope>) {
             Scope::Client => "For tokens of scope client, and admin.",
             Scope::Reader => "For tokens of scope reader, and admin.",
             Scope::Admin => "For tokens of scope admin.",
+            Scope::Holder => "For other holders, and admin.",
         };
         operation.description = Some(scope.to_owned());
     }

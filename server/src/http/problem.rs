@@ -36,6 +36,9 @@ pub(super) enum ApiError {
     /// The caller may do this, but not with this key.
     #[error("this token is not for this key")]
     ForbiddenKey,
+    /// Passed on to another holder than this one.
+    #[error("another holder was meant: does its --advertise-url lead to it alone?")]
+    AnotherHolder,
     #[error("there is nothing at this path; GET /openapi.json lists what there is")]
     RouteNotFound,
     #[error("this path has other methods; the header Allow lists them")]
@@ -97,9 +100,10 @@ impl ApiError {
             Self::Refused(Refusal::TooManyWaiting) => Code::TooManyWaiting,
             Self::Refused(Refusal::ShuttingDown) => Code::ShuttingDown,
             Self::Policy(PolicyError::NotFound) => Code::PolicyNotFound,
-            Self::Store(_) | Self::Policy(PolicyError::Store(_)) | Self::Refused(Refusal::Unavailable) => {
-                Code::Unavailable
-            }
+            Self::Store(_)
+            | Self::Policy(PolicyError::Store(_))
+            | Self::Refused(Refusal::Unavailable)
+            | Self::AnotherHolder => Code::Unavailable,
             Self::Internal => Code::Internal,
         }
     }

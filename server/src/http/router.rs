@@ -1,20 +1,29 @@
 //! Every route, in one place. Which rights a route needs is in `access.rs`.
 
 use super::access::{Gate, authorize};
+use super::forward::Forward;
 use super::problem::ApiError;
 use super::{clients, ending, health, measure, metrics, openapi, policies, request_id, semaphores};
 use crate::holder::Holder;
 use crate::metrics::Metrics;
 use axum::Router;
+use axum::extract::FromRef;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post, put};
 use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 
+/// What handlers work with.
+#[derive(Clone, FromRef)]
+pub(super) struct Service {
+    pub(super) holder: Holder,
+    pub(super) forward: Forward,
+}
+
 /// The routes over a holder. An empty name is an empty segment, which a `{name}` does not match: those routes are
 /// spelt out, so that an empty key is told what is wrong with it and the empty group can be reached.
-fn routes() -> Vec<(&'static str, MethodRouter<Holder>)> {
+fn routes() -> Vec<(&'static str, MethodRouter<Service>)> {
     let key = || get(semaphores::usage);
     let request = || post(semaphores::request);
     let sync = || post(semaphores::sync);
@@ -55,15 +64,15 @@ pub fn paths() -> Vec<&'static str> {
 }
 
 /// The routes over a holder, for those whom the gate lets pass.
-pub(super) fn router(holder: Holder, gate: Gate) -> Router {
+pub(super) fn router(service: Service, gate: Gate) -> Router {
     let router = routes().into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route));
     let router = router
         .route_layer(from_fn_with_state(gate, authorize))
         .fallback(async || ApiError::RouteNotFound)
         .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
-        .layer(from_fn_with_state(holder.clone(), ending::heed));
-    let metrics = holder.store().metrics().clone();
-    dressed(router.with_state(holder), metrics)
+        .layer(from_fn_with_state(service.holder.clone(), ending::heed));
+    let metrics = service.holder.store().metrics().clone();
+    dressed(router.with_state(service), metrics)
 }
 
 /// What concerns every answer: a panic is a problem, each is counted, and each has an id.

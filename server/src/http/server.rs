@@ -2,7 +2,9 @@
 
 use super::access::Gate;
 use super::connection::{self, End, GOODBYE};
-use super::router::router;
+use super::forward::Forward;
+use super::peers::Peers;
+use super::router::{Service, router};
 use super::tls::Tls;
 use crate::access::Access;
 use crate::clock;
@@ -27,14 +29,16 @@ pub struct Options {
     pub access: Access,
     /// Certificates, if connections are encrypted.
     pub tls: Option<Tls>,
+    /// How other holders are called; none: nothing is passed on to them.
+    pub peers: Option<Peers>,
     /// Most connections at once; further ones wait until one ends.
     pub connections: usize,
 }
 
 impl Default for Options {
-    /// Everybody may do everything, in the clear.
+    /// Everybody may do everything, in the clear; nothing is passed on.
     fn default() -> Self {
-        Self { access: Access::default(), tls: None, connections: 10_000 }
+        Self { access: Access::default(), tls: None, peers: None, connections: 10_000 }
     }
 }
 
@@ -42,11 +46,13 @@ impl Default for Options {
 /// way are answered, and connections are closed: within 6 s, or at once if it is asked again. No failure to take a
 /// connection ends it.
 pub async fn serve(listener: TcpListener, holder: Holder, options: Options, mut asked: Receiver<()>) {
+    let forward = Forward::new(options.peers, options.access.needs_token());
     let gate = Gate {
         access: options.access,
         certificate: options.tls.as_ref().is_some_and(Tls::wants_certificate),
+        holder: holder.name().to_owned(),
     };
-    let router = router(holder.clone(), gate);
+    let router = router(Service { holder: holder.clone(), forward }, gate);
     let places = Arc::new(Semaphore::new(options.connections));
     let (connections, end) = (TaskTracker::new(), End::default());
     let taking = async {
