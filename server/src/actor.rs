@@ -234,6 +234,7 @@ impl Actor {
                 self.open(Opening { at: now, period: Duration::ZERO }, now);
             }
             Some(Finished::Looked(Err(error))) => {
+                let _within = self.waiting.span().entered();
                 trouble::tell(&format_args!("the policy of {} could not be read", self.key), &error);
                 self.refuse_waiting(&Refusal::Unavailable);
             }

@@ -6,6 +6,7 @@ use pgsemaphore_tests::{
     Act, Caller, Db, InProcess, Metrics, Proxy, Serve, Worker, message, until, until_some, within_reason,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -289,4 +290,53 @@ async fn prometheus_reads_them_and_answers_questions() {
         let answered = async || prometheus.query(query).await.as_deref() == Some(expected);
         within_reason(query, until(query, answered)).await;
     }
+}
+
+/// Every name in this text that could be a metric's.
+fn names_in(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
+    let starts = text.match_indices("pgsemaphore_").map(|(at, _)| at);
+    starts.map(|at| text[at..].chars().take_while(|c| is_part(*c)).collect()).collect()
+}
+
+#[tokio::test]
+async fn alerts_dashboard_and_documents_name_metrics_that_there_are() {
+    let db = Db::new().await;
+    let often = Duration::from_millis(200);
+    let settings =
+        Settings { self_check_every: often, metrics_keys: vec!["k".to_owned()], ..Settings::default() };
+    let holder = InProcess::start_checking(db.url(), settings).await;
+    holder.policy("k", policy(1)).await;
+    holder.caller().insist("k", &Worker::new("w").wants(1)).await;
+    let metrics = until_some("the key is looked at", async || {
+        let metrics = Metrics::of(holder.url()).await;
+        metrics.find("pgsemaphore_key_limit{key=\"k\"}").is_some().then_some(metrics)
+    })
+    .await;
+    let there_are: BTreeSet<String> = metrics.names().into_iter().map(str::to_owned).collect();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    for file in
+        ["helm/pgsemaphore/files/alerts.yaml", "helm/pgsemaphore/files/dashboard.json", "docs/operations.md"]
+    {
+        let text = std::fs::read_to_string(format!("{root}/{file}")).expect(file);
+        // Roles of the database begin like metrics.
+        let roles = ["pgsemaphore_data", "pgsemaphore_holder", "pgsemaphore_admin", "pgsemaphore_reader"];
+        let named = names_in(&text).into_iter().filter(|name| !roles.contains(&name.as_str()));
+        let unknown: Vec<_> = named.filter(|name| !is_there(name, &there_are)).collect();
+        assert_eq!(unknown, Vec::<String>::new(), "{file}");
+    }
+    let documented =
+        names_in(&std::fs::read_to_string(format!("{root}/docs/telemetry.md")).expect("the document"));
+    let base = |name: &String| {
+        let parts = ["_bucket", "_sum", "_count"];
+        let part =
+            parts.iter().find_map(|part| name.strip_suffix(part)).filter(|base| base.ends_with("_seconds"));
+        part.map_or(name.clone(), str::to_owned)
+    };
+    let there_are: BTreeSet<String> = there_are.iter().map(base).collect();
+    assert_eq!(documented, there_are);
+}
+
+fn is_there(name: &str, there_are: &BTreeSet<String>) -> bool {
+    there_are.contains(name) || there_are.contains(&format!("{name}_bucket"))
 }

@@ -1,13 +1,21 @@
 //! Traces, metrics and logs as a collector receives them; collectors that are of no use; logs for programs.
 
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use pgsemaphore_tests::{
     Api, Caller, Collector, Db, Mode, Process, Proxy, Serve, Span, Worker, message, until, until_some,
     within_reason,
 };
+use queue_client::QueueClient;
 use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
@@ -128,6 +136,69 @@ async fn a_round_that_serves_several_requests_is_linked_to_all_of_them() {
             || (transaction.parent == other && linked == [&one]),
         "{transaction:?}"
     );
+}
+
+/// Keeps the spans of this process.
+#[derive(Debug, Clone, Default)]
+struct Kept(Arc<Mutex<Vec<SpanData>>>);
+
+impl SpanExporter for Kept {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.0.lock().expect("no panic").extend(batch);
+        Ok(())
+    }
+}
+
+/// In one thread, whose spans are kept.
+#[tokio::test]
+async fn the_trace_of_an_acquire_goes_through_two_holders_to_the_transaction() {
+    let kept = Kept::default();
+    let provider = SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+    let own = tracing_subscriber::filter::filter_fn(|metadata| metadata.target().starts_with("queue_client"));
+    let _here = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer.with_filter(own)));
+    opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
+
+    let (db, collector) = (Db::new().await, Collector::start().await);
+    let variables = variables(collector.url(), "grpc");
+    let (near, home) = tokio::join!(serve(&db, &variables), serve(&db, &variables));
+    until_acquainted(db.pool(), 2).await;
+    Caller::of(near.url()).policy("*", &policy(5, 0)).await;
+    let client = QueueClient::builder().url(near.url()).build().expect("a client");
+    // A holder that was slow for a while may be passed over; then another key is tried.
+    let spans = until_some("a request that was passed on", async || {
+        let key = key_at(db.pool(), home.url()).await;
+        kept.0.lock().expect("no panic").clear();
+        drop(client.semaphore(&key).acquire("g").await.expect("a permit"));
+        until("its span ends", async || {
+            kept.0.lock().expect("no panic").iter().any(|span| span.name == "acquire")
+        })
+        .await;
+        let acquire = kept.0.lock().expect("no panic").iter().find(|span| span.name == "acquire").cloned()?;
+        let trace = acquire.span_context.trace_id().to_string();
+        until("the round is told of", async || {
+            let spans = collector.spans();
+            spans.iter().any(|span| {
+                span.trace == trace && span.attributes.get("kind").is_some_and(|kind| kind == "round")
+            })
+        })
+        .await;
+        let spans: Vec<Span> = collector.spans().into_iter().filter(|span| span.trace == trace).collect();
+        let requests =
+            spans.iter().filter(|span| span.attributes.get("call").is_some_and(|call| call == "request"));
+        (requests.count() == 2).then_some((acquire, spans))
+    })
+    .await;
+    let (acquire, spans) = spans;
+    let round = spans.iter().find(|span| span.attributes.get("kind").is_some_and(|kind| kind == "round"));
+    let of = |id: &str| spans.iter().find(|span| span.id == id).cloned();
+    let at_home = of(&round.expect("a round").parent).expect("the request at the home");
+    let near = of(&at_home.parent).expect("the request at the first holder");
+    assert_eq!((at_home.name.as_str(), near.name.as_str()), ("request", "request"));
+    let sent = kept.0.lock().expect("no panic");
+    let call =
+        sent.iter().find(|span| span.span_context.span_id().to_string() == near.parent).expect("the call");
+    assert_eq!((&*call.name, call.parent_span_id), ("call", acquire.span_context.span_id()));
 }
 
 #[tokio::test]
