@@ -185,7 +185,6 @@ fn total(data: Data) -> f64 {
     let numbers = |points: Vec<opentelemetry_proto::tonic::metrics::v1::NumberDataPoint>| {
         let value = |value| match value {
             number_data_point::Value::AsDouble(value) => value,
-            #[expect(clippy::cast_precision_loss, reason = "tests count little")]
             number_data_point::Value::AsInt(value) => value as f64,
         };
         points.into_iter().filter_map(|point| point.value).map(value).sum()
@@ -193,7 +192,6 @@ fn total(data: Data) -> f64 {
     match data {
         Data::Sum(sum) => numbers(sum.data_points),
         Data::Gauge(gauge) => numbers(gauge.data_points),
-        #[expect(clippy::cast_precision_loss, reason = "tests count little")]
         Data::Histogram(histogram) => histogram.data_points.iter().map(|point| point.count as f64).sum(),
         Data::ExponentialHistogram(_) | Data::Summary(_) => f64::NAN,
     }
