@@ -3,7 +3,8 @@
 use pgsemaphore::Settings;
 use pgsemaphore::embedded::free_port;
 use pgsemaphore_tests::{
-    Act, Caller, Db, InProcess, Metrics, Proxy, Serve, Worker, message, until, until_some, within_reason,
+    Act, Caller, Db, InProcess, Metrics, Proxy, Serve, Worker, encode, message, until, until_some,
+    within_reason,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -250,8 +251,8 @@ impl Prometheus {
 
     /// The value that a query has, if it has one.
     async fn query(&self, query: &str) -> Option<String> {
-        let request =
-            pgsemaphore_tests::client().get(format!("{}/api/v1/query", self.url)).query(&[("query", query)]);
+        let url = format!("{}/api/v1/query?query={}", self.url, encode(query));
+        let request = pgsemaphore_tests::client().get(url);
         let answer: Value = request.send().await.ok()?.json().await.ok()?;
         answer["data"]["result"][0]["value"][1].as_str().map(str::to_owned)
     }

@@ -5,13 +5,12 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use pgsemaphore_tests::{
-    Api, Caller, Collector, Db, Mode, Process, Proxy, Serve, Span, Worker, message, until, until_some,
-    within_reason,
+    Api, Caller, Collector, Db, Mode, Process, Proxy, Serve, Span, Worker, key_at, message, until,
+    until_acquainted, until_some, within_reason,
 };
 use queue_client::QueueClient;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tracing_subscriber::Layer as _;
