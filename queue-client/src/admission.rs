@@ -14,6 +14,8 @@ use crate::ledger::fund::Fund;
 use crate::permit::{Permit, Source};
 use crate::place::Place;
 use crate::shared::Shared;
+use crate::spans;
+use tracing::Instrument as _;
 
 /// One shared budget, as this process sees it. Cheap to clone; made by
 /// [`QueueClient::semaphore`](crate::QueueClient::semaphore).
@@ -149,9 +151,11 @@ impl Group {
         if let Some(ticket) = self.0.fund.draw() {
             return Ok(self.permit(Source::Lease(ticket)));
         }
-        let mut place = Place::take(&self.0.shared, self.name())?;
-        let source = place.turn().await?;
-        Ok(self.permit(source))
+        let wait = async {
+            let mut place = Place::take(&self.0.shared, self.name())?;
+            Ok(self.permit(place.turn().await?))
+        };
+        wait.instrument(spans::of_acquire(self.key(), self.name())).await
     }
 
     /// As [`acquire`](Self::acquire), for `limit` at most.
@@ -192,14 +196,17 @@ impl Group {
         if most == 0 || !permits.is_empty() {
             return Ok(permits);
         }
-        let mut places = Place::take_several(&self.0.shared, self.name(), most)?;
-        // The group is first in, first out: the first place is served before the others.
-        let first = match places.first_mut() {
-            Some(first) => first.turn().await?,
-            None => return Ok(permits),
+        let wait = async {
+            let mut places = Place::take_several(&self.0.shared, self.name(), most)?;
+            // The group is first in, first out: the first place is served before the others.
+            let first = match places.first_mut() {
+                Some(first) => first.turn().await?,
+                None => return Ok(permits),
+            };
+            let served = std::iter::once(first).chain(Place::served(&mut places));
+            Ok(served.map(|source| self.permit(source)).collect())
         };
-        let served = std::iter::once(first).chain(Place::served(&mut places));
-        Ok(served.map(|source| self.permit(source)).collect())
+        wait.instrument(spans::of_acquire(self.key(), self.name())).await
     }
 
     /// A permit for one item of the group that this process can give at once: of a lease, or confirmed by the holder and

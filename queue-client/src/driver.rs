@@ -13,11 +13,13 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use queue_wire::{Blocked, Reply};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
+use tracing::Instrument as _;
 
 use crate::error::AcquireError;
 use crate::events::Event;
 use crate::ledger::{Call, Happening};
 use crate::shared::{Shared, State};
+use crate::spans;
 use crate::transport::{CallError, Endpoint};
 
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -111,7 +113,7 @@ impl Driver {
         let mut state = shared.state();
         state.ledger.speak_as(shared.client.generation.current());
         while let Some(call) = state.ledger.next_call(shared.now_ms()) {
-            self.send(call);
+            self.send(call, &state);
             for (kind, most) in [(Kind::Request, REQUESTS_MAX), (Kind::Sync, SYNCS_MAX)] {
                 if let Some(oldest) = self.one_too_many(kind, most) {
                     state.ledger.failed(oldest, 0);
@@ -143,7 +145,7 @@ impl Driver {
         self.shared.client.feed.tell(|| event(self.name.clone()));
     }
 
-    fn send(&mut self, call: Call) {
+    fn send(&mut self, call: Call, state: &State) {
         let shared = self.shared.clone();
         let kind = match call.endpoint {
             Endpoint::Request => Kind::Request,
@@ -156,8 +158,10 @@ impl Driver {
         }
         let (generation, wait) = (message.generation, Duration::from_millis(message.wait_ms));
         let asked = message.demand.iter().map(|entry| entry.group.clone()).collect();
+        let waiting = state.waiting.values().filter(|_| kind != Kind::Parked).map(|waiting| &waiting.span);
+        let span = spans::of_call(&shared.key, endpoint, waiting);
         let task = async move { shared.client.transport.call(&shared.key, endpoint, &message).await };
-        let task = self.calls.spawn(task);
+        let task = self.calls.spawn(task.instrument(span));
         self.under_way.insert(number, UnderWay { kind, task, generation, sent: Instant::now(), wait, asked });
     }
 

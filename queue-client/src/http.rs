@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::credentials::{Bearer, Credentials};
 use crate::error::BuildError;
+use crate::spans;
 use crate::transport::{CallError, Calling, Endpoint, Transport};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -89,7 +90,7 @@ impl Http {
         timeout: Duration,
         body: &B,
     ) -> Result<A, CallError> {
-        let post = self.http.post(format!("{holder}{path}")).timeout(timeout).json(body);
+        let post = spans::traced(self.http.post(format!("{holder}{path}")).timeout(timeout).json(body));
         let response = self.show_token_and_send(post).await.map_err(unreachable)?;
         if response.status() != StatusCode::OK {
             return Err(refusal(response).await);

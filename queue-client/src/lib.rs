@@ -116,6 +116,7 @@ mod permit_layer;
 mod place;
 mod service;
 mod shared;
+mod spans;
 mod takeover;
 mod transport;
 

@@ -7,11 +7,12 @@ use std::sync::{Arc, MutexGuard};
 
 use queue_wire::{COUNT_MAX, GROUP_MAX_BYTES, KEY_MAX_BYTES};
 use tokio::sync::oneshot;
+use tracing::Span;
 
 use crate::error::AcquireError;
 use crate::ledger::Waiter;
 use crate::permit::Source;
-use crate::shared::{Shared, State};
+use crate::shared::{Shared, State, Waiting};
 
 /// What a waiter is told when its turn has come.
 pub(crate) type Turn = Result<Source, AcquireError>;
@@ -49,7 +50,7 @@ impl<'a> Place<'a> {
     fn enqueue(shared: &'a Arc<Shared>, state: &mut State, group: &str) -> Self {
         let waiter = state.ledger.enqueue(group, shared.now_ms());
         let (sender, turn) = oneshot::channel();
-        state.waiting.insert(waiter.clone(), sender);
+        state.waiting.insert(waiter.clone(), Waiting { turn: sender, span: Span::current() });
         Self { shared, waiter: Some(waiter), turn }
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use queue_wire::Problem;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use tracing::Span;
 
 use crate::admission::Group;
 use crate::blocked::{Blocked, Cause, Standing};
@@ -34,7 +35,7 @@ pub(crate) struct Shared {
 
 pub(crate) struct State {
     pub(crate) ledger: Ledger,
-    pub(crate) waiting: BTreeMap<Waiter, oneshot::Sender<Turn>>,
+    pub(crate) waiting: BTreeMap<Waiter, Waiting>,
     /// Why who waits waits.
     pub(crate) standing: Standing,
     /// Why nothing is given any more.
@@ -43,6 +44,12 @@ pub(crate) struct State {
     pub(crate) refused: Option<Box<Problem>>,
     /// A driver task runs. It ends when the ledger is settled.
     pub(crate) driven: bool,
+}
+
+/// Somebody who waits.
+pub(crate) struct Waiting {
+    pub(crate) turn: oneshot::Sender<Turn>,
+    pub(crate) span: Span,
 }
 
 impl Shared {
@@ -168,7 +175,7 @@ impl State {
             }
             for Served { waiter, block, ticket } in served {
                 let sent = match self.waiting.remove(&waiter) {
-                    Some(sender) => sender.send(Ok(Source::new(block, ticket))),
+                    Some(waiting) => waiting.turn.send(Ok(Source::new(block, ticket))),
                     None => Err(Ok(Source::new(block, ticket))),
                 };
                 if let Err(Ok(source)) = sent {
@@ -184,9 +191,9 @@ impl State {
 
     pub(crate) fn fail_waiting(&mut self, reason: &AcquireError) {
         self.ledger.cancel_all();
-        for (_, sender) in std::mem::take(&mut self.waiting) {
+        for (_, waiting) in std::mem::take(&mut self.waiting) {
             // A waiter that has just gone needs no reason.
-            let _ = sender.send(Err(reason.clone()));
+            let _ = waiting.turn.send(Err(reason.clone()));
         }
     }
 

@@ -15,6 +15,7 @@ use crate::round::{self, Pace, TurnResult};
 use crate::speaker::Speaker;
 use crate::stirred::Stirred;
 use crate::store::{StoreError, Timing};
+use crate::telemetry::spans;
 use crate::trouble;
 use crate::waiting::Waiting;
 use pgsemaphore_allocation::{SemaphoreKey, Work};
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
 /// An actor without work ends after this.
 const IDLE: Duration = Duration::from_secs(5);
@@ -216,7 +218,9 @@ impl Actor {
 
     fn start(&mut self, work: Work, pace: Pace, calls: Vec<Pending>) {
         self.last_work = work;
-        let turn = execute(self.shared.clone(), self.key.clone(), work, pace, calls);
+        let callers = calls.iter().map(|call| &call.caller.span);
+        let span = spans::of_transaction(&self.key, round::name(work), callers);
+        let turn = execute(self.shared.clone(), self.key.clone(), work, pace, calls).instrument(span);
         self.running = Some(self.shared.tasks.spawn(turn));
     }
 
@@ -230,6 +234,7 @@ impl Actor {
                 self.open(Opening { at: now, period: Duration::ZERO }, now);
             }
             Some(Finished::Looked(Err(error))) => {
+                let _within = self.waiting.span().entered();
                 trouble::tell(&format_args!("the policy of {} could not be read", self.key), &error);
                 self.refuse_waiting(&Refusal::Unavailable);
             }
@@ -377,7 +382,7 @@ async fn execute(
     };
     let mut returned = Vec::new();
     let (mut too_early, mut not_eager) = (None, false);
-    let round::Turn { result, now, anchor, timing, next_deadline, stirred, audit: _ } = turn;
+    let round::Turn { result, now, anchor, timing, next_deadline, stirred, .. } = turn;
     match result {
         TurnResult::Outcomes(outcomes) => {
             let said = outcomes.into_iter().map(|outcome| Said { outcome, now, anchor });

@@ -7,11 +7,13 @@ use crate::hints::{self, Epoch};
 use crate::homes::Homes;
 use crate::housekeeping;
 use crate::keys;
+use crate::metrics::Metrics;
 use crate::outbox::{self, Outbox};
 use crate::parked::{Awaits, Park};
-use crate::pending::{Caller, Pending};
+use crate::pending::{Caller, Pending, Places};
 use crate::refusal::Refusal;
 use crate::round::Heard;
+use crate::self_check;
 use crate::speaker::Speaker;
 use crate::store::{SettleError, Settled, Store};
 use crate::takeover;
@@ -19,7 +21,6 @@ use crate::trouble;
 use pgsemaphore_allocation::{ClientId, Demand, GrantReport, Group, Incarnation, LeaseReport, SemaphoreKey};
 use queue_wire::{Message, Reply, TakenOver, Takeover};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -56,13 +57,33 @@ pub(crate) struct Shared {
     /// What is still under way is not waited for any longer.
     pub(crate) abandoned: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    waiting: Arc<AtomicUsize>,
+    places: Arc<Places>,
+}
+
+/// What a holder does without being asked.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Rows of keys with nothing counted and no message for so long are deleted.
+    pub forget_after: Duration,
+    /// How often the holder looks at its database for metrics, and counts some keys again.
+    pub self_check_every: Duration,
+    /// Keys that get metrics of their own.
+    pub metrics_keys: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (forget_after, self_check_every) = (Duration::from_secs(600), Duration::from_secs(10));
+        Self { forget_after, self_check_every, metrics_keys: Vec::new() }
+    }
 }
 
 impl Holder {
-    /// Starts a holder over `store`, which others reach at `url`. Rows of keys with nothing counted and no message for
-    /// `forget_after` are deleted. It is among the holders when this is ready, unless that failed, which it tries again.
-    pub async fn start(store: Store, url: impl Into<String>, forget_after: Duration) -> Self {
+    /// Starts a holder over `store`, which others reach at `url`. It is among the holders when this is ready, unless that
+    /// failed, which it tries again.
+    pub async fn start(store: Store, url: impl Into<String>, settings: Settings) -> Self {
+        let Settings { forget_after, self_check_every, metrics_keys } = settings;
+        store.metrics().build_info.set([env!("CARGO_PKG_VERSION").into()], 1);
         let name = format!("{:016x}", rand::random::<u64>());
         let shared = Arc::new(Shared {
             store,
@@ -77,13 +98,14 @@ impl Holder {
             stop: CancellationToken::new(),
             abandoned: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            waiting: Arc::default(),
+            places: Arc::default(),
         });
         let (joined, joining) = oneshot::channel();
         shared.tasks.spawn(housekeeping::beat(shared.clone(), joined));
         shared.tasks.spawn(housekeeping::watch_policies(shared.clone()));
         shared.tasks.spawn(housekeeping::watch_deadlines(shared.clone()));
         shared.tasks.spawn(housekeeping::forget_idle_keys(shared.clone(), forget_after));
+        shared.tasks.spawn(self_check::watch(shared.clone(), self_check_every, metrics_keys));
         shared.tasks.spawn(hints::listen(shared.clone()));
         shared.tasks.spawn(outbox::send_hints(shared.clone()));
         let _ended = joining.await;
@@ -146,7 +168,7 @@ impl Holder {
         if self.is_ending() {
             return Err(Refusal::ShuttingDown);
         }
-        let (caller, answer) = Caller::new(&message, &self.shared.waiting)?;
+        let (caller, answer) = Caller::new(&message, &self.shared.places)?;
         let pending = Pending { heard: heard(message, arrival), caller, park, waits: false, said: None };
         self.shared.keys.send(&self.shared, &key, command(pending));
         answer.await.unwrap_or(Err(Refusal::Unavailable))
@@ -183,7 +205,10 @@ impl Holder {
         reason: Option<&str>,
         actor: &str,
     ) -> Result<Settled, SettleError> {
-        self.shared.store.settle_client(key, client, reason, actor).await
+        let settled = self.shared.store.settle_client(key, client, reason, actor).await?;
+        let came_back = u64::try_from(settled.grants + settled.leases).unwrap_or(0);
+        self.shared.store.metrics().permits_reclaimed.add([], came_back);
+        Ok(settled)
     }
 
     /// Makes `takeover.process` the process that speaks for `client`, on every one of `keys` where the client holds something:
@@ -205,6 +230,25 @@ impl Holder {
             trouble::tell(&"a takeover failed", &error);
             Refusal::Unavailable
         })
+    }
+
+    /// What is counted, as it is now.
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        let shared = &self.shared;
+        let metrics = shared.store.metrics();
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        metrics.waiting_requests.set([], count(shared.places.waiting()));
+        metrics.parked_calls.set([], count(shared.places.kept()));
+        metrics.active_keys.set([], count(shared.keys.len()));
+        let (used, idle) = shared.store.connections_in_use();
+        metrics.database_connections.set(["used".into()], count(used));
+        metrics.database_connections.set(["idle".into()], count(idle));
+        metrics
+    }
+
+    /// How many counters this holder found different from the blocks that they count.
+    pub fn drift(&self) -> i64 {
+        self.shared.store.metrics().drift_counters.level([])
     }
 
     /// Makes the next round of every key look at its policy's wait and period afresh.

@@ -34,6 +34,7 @@ pub(crate) async fn beat(shared: Arc<Shared>, joined: oneshot::Sender<()>) {
                 }
             }
         }
+        shared.store.metrics().database_up.set([], i64::from(!failed));
         failing = failed;
         joined.take().map(|joined| joined.send(()));
         tokio::select! {
@@ -105,7 +106,7 @@ pub(crate) async fn forget_idle_keys(shared: Arc<Shared>, after: Duration) {
 }
 
 /// Waits; true if the holder stops.
-async fn pause(shared: &Shared, pause: Duration) -> bool {
+pub(crate) async fn pause(shared: &Shared, pause: Duration) -> bool {
     tokio::select! {
         () = tokio::time::sleep(pause) => false,
         () = shared.stop.cancelled() => true,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::oneshot;
+use tracing::Span;
 
 /// Most calls that wait in one holder.
 const WAITING_MAX: usize = 100_000;
@@ -37,6 +38,7 @@ impl Pending {
         };
         if holds {
             self.heard.applied = true;
+            self.caller.place.keep();
             self.said = Some(said);
             return Some(self);
         }
@@ -71,31 +73,69 @@ impl Pending {
 pub(crate) struct Caller {
     pub(crate) speaker: Speaker,
     answer: oneshot::Sender<Result<Reply, Refusal>>,
-    _place: Place,
+    /// What the call is in logs and traces.
+    pub(crate) span: Span,
+    place: Place,
+}
+
+/// How many calls wait in a holder.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    waiting: AtomicUsize,
+    kept: AtomicUsize,
+}
+
+impl Places {
+    /// All that are not answered.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Those of them that a transaction looked at and that are kept open.
+    pub(crate) fn kept(&self) -> usize {
+        self.kept.load(Ordering::Relaxed)
+    }
 }
 
 /// A place among the calls that wait in this holder; given back when the call is answered or abandoned.
-struct Place(Arc<AtomicUsize>);
+struct Place {
+    places: Arc<Places>,
+    kept: bool,
+}
+
+impl Place {
+    fn take(places: &Arc<Places>) -> Option<Self> {
+        let before = places.waiting.fetch_add(1, Ordering::Relaxed);
+        let place = Self { places: places.clone(), kept: false };
+        (before < WAITING_MAX).then_some(place)
+    }
+
+    /// The call is kept open.
+    fn keep(&mut self) {
+        if !std::mem::replace(&mut self.kept, true) {
+            self.places.kept.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.places.waiting.fetch_sub(1, Ordering::Relaxed);
+        if self.kept {
+            self.places.kept.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Caller {
-    /// The caller of `message`, and where its answer arrives. `waiting` counts the calls of this holder.
+    /// The caller of `message`, and where its answer arrives. `places` are those of this holder.
     pub(crate) fn new(
         message: &queue_wire::Message,
-        waiting: &Arc<AtomicUsize>,
+        places: &Arc<Places>,
     ) -> Result<(Self, oneshot::Receiver<Result<Reply, Refusal>>), Refusal> {
-        let before = waiting.fetch_add(1, Ordering::Relaxed);
-        let place = Place(waiting.clone());
-        if before >= WAITING_MAX {
-            return Err(Refusal::TooManyWaiting);
-        }
+        let place = Place::take(places).ok_or(Refusal::TooManyWaiting)?;
         let (answer, answered) = oneshot::channel();
-        Ok((Self { speaker: Speaker::of(message), answer, _place: place }, answered))
+        Ok((Self { speaker: Speaker::of(message), answer, span: Span::current(), place }, answered))
     }
 
     /// Answers; a caller that has hung up does not hear it.
@@ -110,20 +150,21 @@ impl Caller {
 
 #[cfg(test)]
 mod tests {
-    use super::{Caller, WAITING_MAX};
+    use super::{Caller, Places, WAITING_MAX};
     use crate::refusal::Refusal;
     use queue_wire::Message;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn a_holder_has_so_many_waiting_calls_and_no_more() {
-        let waiting = Arc::new(AtomicUsize::new(WAITING_MAX - 1));
-        let last = Caller::new(&Message::new("last"), &waiting).expect("a place");
-        let refused = Caller::new(&Message::new("one too many"), &waiting).map(|_| ());
+        let full = AtomicUsize::new(WAITING_MAX - 1);
+        let places = Arc::new(Places { waiting: full, ..Places::default() });
+        let last = Caller::new(&Message::new("last"), &places).expect("a place");
+        let refused = Caller::new(&Message::new("one too many"), &places).map(|_| ());
         assert_eq!(refused, Err(Refusal::TooManyWaiting));
         drop(last);
-        assert_eq!(waiting.load(Ordering::Relaxed), WAITING_MAX - 1);
-        assert!(Caller::new(&Message::new("later"), &waiting).is_ok());
+        assert_eq!(places.waiting(), WAITING_MAX - 1);
+        assert!(Caller::new(&Message::new("later"), &places).is_ok());
     }
 }

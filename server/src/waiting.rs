@@ -10,6 +10,7 @@ use crate::refusal::Refusal;
 use crate::speaker::Speaker;
 use pgsemaphore_allocation::ClientId;
 use std::time::Instant;
+use tracing::Span;
 
 /// Most requests that wait for one key.
 const WAITING_PER_KEY_MAX: usize = 10_000;
@@ -54,6 +55,12 @@ impl Waiting {
             let gone = waiting.extract_if(.., |request| request.caller.speaker.gives_way_to(new));
             gone.for_each(|request| request.caller.answer(Err(Refusal::Superseded)));
         }
+    }
+
+    /// What the first of them is in logs and traces.
+    pub(crate) fn span(&self) -> Span {
+        let first = self.parked.iter().chain(&self.new).next();
+        first.map_or_else(Span::none, |request| request.caller.span.clone())
     }
 
     /// When the first new request of the next round arrived, also if it was superseded since.

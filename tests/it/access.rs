@@ -13,7 +13,7 @@ const ADMIN: &str = "admin-token";
 const HOLDER: &str = "holder-token";
 
 /// Every operation, and who may call it. A new route needs a line here.
-const TABLE: [(&str, &str, &[&str]); 40] = [
+const TABLE: [(&str, &str, &[&str]); 42] = [
     ("GET", "/v1/semaphores", &[READER, ADMIN]),
     ("HEAD", "/v1/semaphores", &[READER, ADMIN]),
     ("GET", "/v1/semaphores/", &[READER, ADMIN]),
@@ -50,6 +50,8 @@ const TABLE: [(&str, &str, &[&str]); 40] = [
     ("DELETE", "/v1/policies/{pattern}/groups/{group}", &[ADMIN]),
     ("GET", "/openapi.json", &[READER, ADMIN]),
     ("HEAD", "/openapi.json", &[READER, ADMIN]),
+    ("GET", "/metrics", &[READER, ADMIN]),
+    ("HEAD", "/metrics", &[READER, ADMIN]),
     ("GET", "/healthz", EVERYBODY),
     ("HEAD", "/healthz", EVERYBODY),
     ("GET", "/readyz", EVERYBODY),

@@ -14,9 +14,10 @@ use super::access::AccessArgs;
 use super::database::{self, DatabaseArgs};
 use super::output::print;
 use super::{CliError, duration};
-use crate::Holder;
 use crate::embedded::{Embedded, EmbeddedError, Options};
 use crate::http;
+use crate::telemetry::Telemetry;
+use crate::{Holder, Settings};
 
 /// Files that callers may not take, beside those of connections to the database: who takes all others must not cut a
 /// holder off from it.
@@ -106,12 +107,26 @@ pub(super) struct ServeArgs {
     )]
     forget_after: Duration,
 
+    /// How often to look at the database for metrics, and to count again what the counters of some keys say
+    #[arg(
+        long,
+        env = "PGSEMAPHORE_SELF_CHECK_EVERY",
+        value_name = "TIME",
+        default_value = "10s",
+        value_parser = duration::parse
+    )]
+    self_check_every: Duration,
+
+    /// Give this key metrics of its own; may be repeated, in the environment separated by commas
+    #[arg(long = "metrics-key", env = "PGSEMAPHORE_METRICS_KEY", value_name = "KEY", value_delimiter = ',')]
+    metrics_keys: Vec<String>,
+
     /// End when standard input does, so as not to outlive the process that started this one
     #[arg(long, hide = true)]
     end_with_stdin: bool,
 }
 
-pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
+pub(super) async fn run(args: ServeArgs, telemetry: &Telemetry) -> Result<(), CliError> {
     let options = options(&args).await?;
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     // Before anything slow: a port that is in use is found out at once, and early callers wait instead of failing.
@@ -125,6 +140,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         started = start(&args, &url) => started?,
         _ = asked.recv() => return Ok(()),
     };
+    telemetry.observe(&holder);
     http::serve(listener, holder, options, asked).await;
     if let Some(embedded) = embedded {
         // Stops PostgreSQL, which blocks.
@@ -150,11 +166,16 @@ async fn start(args: &ServeArgs, url: &str) -> Result<(Holder, Option<Embedded>)
         store.migrate().await.map_err(failed)?;
     }
     store.ready().await.map_err(failed)?;
+    let settings = Settings {
+        forget_after: args.forget_after,
+        self_check_every: args.self_check_every,
+        metrics_keys: args.metrics_keys.clone(),
+    };
     if args.listen.ip().is_unspecified() && args.advertise_url.is_none() {
         tracing::warn!("other holders can't reach this one at {url}: give --advertise-url if there are any");
     }
     let advertised = args.advertise_url.as_deref().unwrap_or(url);
-    let holder = Holder::start(store, advertised, args.forget_after).await;
+    let holder = Holder::start(store, advertised, settings).await;
     print(&format!("listening on {url}\n"))?;
     tracing::info!(url, %database, "serving");
     Ok((holder, embedded))

@@ -12,6 +12,8 @@ mod ending;
 mod forward;
 mod health;
 mod hop;
+mod measure;
+mod metrics;
 mod names;
 mod openapi;
 mod peers;

@@ -3,13 +3,15 @@
 use super::access::{Gate, authorize};
 use super::forward::Forward;
 use super::problem::ApiError;
-use super::{clients, ending, health, openapi, policies, request_id, semaphores};
+use super::{clients, ending, health, measure, metrics, openapi, policies, request_id, semaphores};
 use crate::holder::Holder;
+use crate::metrics::Metrics;
 use axum::Router;
 use axum::extract::FromRef;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post, put};
+use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 
 /// What handlers work with.
@@ -51,6 +53,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Service>)> {
         ("/v1/policies/{pattern}/groups/{group}", group()),
         ("/healthz", get(health::healthz)),
         ("/readyz", get(health::readyz)),
+        ("/metrics", get(metrics::metrics)),
         ("/openapi.json", get(openapi::openapi)),
     ]
 }
@@ -68,19 +71,21 @@ pub(super) fn router(service: Service, gate: Gate) -> Router {
         .fallback(async || ApiError::RouteNotFound)
         .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
         .layer(from_fn_with_state(service.holder.clone(), ending::heed));
-    dressed(router.with_state(service))
+    let metrics = service.holder.store().metrics().clone();
+    dressed(router.with_state(service), metrics)
 }
 
-/// What concerns every answer: a panic is a problem, and each has an id.
-fn dressed(router: Router) -> Router {
+/// What concerns every answer: a panic is a problem, each is counted, and each has an id.
+fn dressed(router: Router, metrics: Arc<Metrics>) -> Router {
     router
         .layer(CatchPanicLayer::custom(|_| ApiError::Internal.into_response()))
+        .layer(from_fn_with_state(metrics, measure::measure))
         .layer(from_fn(request_id::identify))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Router, dressed, get};
+    use super::{Arc, Router, dressed, get};
     use axum::body::Body;
     use axum::http::{Request, StatusCode};
     use http_body_util::BodyExt as _;
@@ -92,7 +97,7 @@ mod tests {
         async fn fails() {
             panic!("secret, as is meant here");
         }
-        let router = dressed(Router::new().route("/fails", get(fails)));
+        let router = dressed(Router::new().route("/fails", get(fails)), Arc::default());
         let request =
             Request::get("/fails").header("x-request-id", "abc").body(Body::empty()).expect("a request");
         let answer = router.oneshot(request).await.expect("an answer");

@@ -44,7 +44,10 @@ pub(super) async fn request(
     }
     drop(message);
     let passed_on = forward::Request { key, speaker, arrival, headers, body: body.into() };
-    if let Some(answer) = forward.pass_on(&holder, &passed_on).await? {
+    let answer = forward.pass_on(&holder, &passed_on).await?;
+    let outcome = if answer.is_some() { "answered" } else { "fell_back" };
+    holder.store().metrics().forwarded_calls.add([outcome.into()], 1);
+    if let Some(answer) = answer {
         return Ok(answer);
     }
     let forward::Request { key, speaker, body, .. } = passed_on;

@@ -61,6 +61,12 @@ impl Connections {
         self.behind_pooler
     }
 
+    /// How many are in use, and how many idle.
+    pub(super) fn in_use(&self) -> (usize, usize) {
+        let idle = self.pool.num_idle();
+        (usize::try_from(self.pool.size()).unwrap_or(usize::MAX).saturating_sub(idle), idle)
+    }
+
     /// Closes all connections; statements under way end first.
     pub(super) async fn close(&self) {
         self.pool.close().await;

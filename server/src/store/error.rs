@@ -118,6 +118,26 @@ impl StoreError {
     }
 }
 
+impl StoreError {
+    /// Whether PostgreSQL gave up a statement that took too long.
+    pub(crate) fn is_timeout(&self) -> bool {
+        matches!(self, Self::Unavailable(error) if code(error) == Some("57014"))
+    }
+
+    /// What a transient error was, in metrics.
+    pub(super) fn kind_of_conflict(&self) -> &'static str {
+        match self {
+            Self::Fenced => "fence",
+            Self::Unavailable(error) => match code(error) {
+                Some("40001") => "serialization",
+                Some("40P01") => "deadlock",
+                _ => "connection",
+            },
+            _ => "connection",
+        }
+    }
+}
+
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         let error = match error {

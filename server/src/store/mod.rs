@@ -15,10 +15,12 @@ mod heartbeat;
 mod hints;
 mod keys;
 mod load;
+mod phases;
 mod policies;
 mod prepare;
 mod rows;
 mod schema;
+mod self_check;
 mod transaction;
 mod usage;
 
@@ -31,13 +33,16 @@ pub use error::StoreError;
 pub use explain::{Held, Situation};
 use fitness::Fitness;
 pub(crate) use load::{Loaded, Missing, Taken, is_anybody_blocked, knows_clients, load, take};
+pub(crate) use phases::Phase;
 pub use policies::{Policy, PolicyError, PolicyPage};
 pub(crate) use prepare::Prepared;
 pub use schema::UninstallError;
+pub use self_check::{Audited, Drift};
 pub use transaction::Attempts;
-pub(crate) use transaction::{Attempt, Body, Step};
+pub(crate) use transaction::{Attempt, Body, Ran, Step};
 pub use usage::{BlockedUsage, ClientUsage, GroupUsage, SemaphorePage, SemaphoreUsage, Usage};
 
+use crate::metrics::Metrics;
 use pgsemaphore_allocation::SemaphoreKey;
 use sqlx::postgres::PgConnectOptions;
 use std::sync::Arc;
@@ -62,6 +67,7 @@ pub struct Store {
     fitness: Arc<Fitness>,
     options: PgConnectOptions,
     counters: Arc<transaction::Counters>,
+    metrics: Arc<Metrics>,
 }
 
 impl Store {
@@ -97,7 +103,7 @@ impl Store {
             Connections::new(pool, behind_pooler, fitness.clone())
         };
         let (connections, vital) = (pool(connections), pool(2));
-        Ok(Self { connections, vital, fitness, options, counters: Arc::default() })
+        Ok(Self { connections, vital, fitness, options, counters: Arc::default(), metrics: Arc::default() })
     }
 
     /// Checks that the database answers, takes writes, and has a schema that is new enough for this binary.
@@ -129,6 +135,16 @@ impl Store {
     /// Connections for statements that need no transaction.
     pub(crate) fn pool(&self) -> &Connections {
         &self.connections
+    }
+
+    /// How many connections are in use, and how many idle.
+    pub(crate) fn connections_in_use(&self) -> (usize, usize) {
+        self.connections.in_use()
+    }
+
+    /// What is counted of this store, and of the holder over it.
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// Connections for signs of life, which do not wait for each other, nor for rounds that wait for locks.
