@@ -3,7 +3,7 @@ CARGO ?= cargo
 # For the workspace of the bench: it builds beside the server, whose binary it starts.
 BENCH = CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-$(CURDIR)/target}" $(CARGO)
 
-.PHONY: help build demo test check fmt lint deny advisories api fuzz soak bench postgresql redis
+.PHONY: help build demo test check fmt lint deny advisories api queues chart loom fuzz soak bench postgresql redis
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ test: postgresql ## every test of correctness, against real PostgreSQL servers
 	$(CARGO) build --workspace --bins --tests
 	$(CARGO) test --workspace --no-fail-fast
 
-check: fmt lint deny $(if $(ADVISORY_DB),advisories) api test ## all that must hold before a merge: what CI runs
+check: fmt lint deny $(if $(ADVISORY_DB),advisories) api chart test queues ## all that must hold before a merge: what CI runs
 
 fmt: ## is everything formatted?
 	$(CARGO) fmt --all --check
@@ -38,18 +38,30 @@ api: postgresql ## whatever the API document allows, and more, asked of a holder
 	$(CARGO) build --workspace --bins
 	scripts/schemathesis
 
+queues: postgresql ## two job queues under one limit, three processes each: a plain table, and pgmq
+	scripts/queues skip-locked pgmq
+
+loom: ## every way in which threads can meet over the permits of a lease
+	CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/loom $(CARGO) run --release --quiet --locked \
+		--manifest-path queue-client/loom/Cargo.toml
+
+chart: postgresql ## the Helm chart: by Helm 3 and 4, by schemas of Kubernetes, and with the server itself
+	$(CARGO) build --workspace --bins
+	scripts/chart
+
 fuzz: ## any bytes as messages, and as histories of a key: a minute each
 	scripts/fuzz
 
-soak: postgresql fuzz ## the same tests in a release build, with far more random worlds, and every way through a small one
+soak: postgresql fuzz loom ## the same tests in a release build, with far more random worlds, and every way through a small one
 	PROPTEST_CASES=25600 SIM_STEPS=10000000 WORLDS=2000 WORLD_SECONDS=120 KEYS=20000 KEYS_USED_ONCE=100000 \
 		$(CARGO) test --workspace --release --no-fail-fast
+	scripts/queues
 	$(CARGO) run --release --package pgsemaphore-sim --bin search
 	$(CARGO) run --release --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 2 2 3 3 1 1 0 2
 	$(CARGO) run --release --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 1 2 2 2 1 1 0 3 2
 
 bench: postgresql redis build ## speed and memory, beside what else a user could pick: tables in Markdown
-	@$(BENCH) bench --manifest-path bench/Cargo.toml
+	@$(BENCH) bench --locked --manifest-path bench/Cargo.toml
 	$(CARGO) bench --package queue-client
 	$(CARGO) bench --package pgsemaphore-tests --bench wake
 

@@ -30,7 +30,8 @@ enum Token {
 }
 
 impl Credentials {
-    /// This token goes into the header `Authorization: Bearer` of each call.
+    /// This token goes into the header `Authorization: Bearer` of each call. The end of a line behind it is no part of it:
+    /// files that hold a token have one.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(Token::Here(token.into()));
         self
@@ -137,6 +138,7 @@ fn read(path: &Path) -> Result<HeaderValue, BuildError> {
 }
 
 fn header(token: &str) -> Result<HeaderValue, BuildError> {
+    let token = token.trim_end_matches(['\r', '\n']);
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(BuildError::InvalidToken);
     }
@@ -167,7 +169,10 @@ mod tests {
     fn what_is_no_credential_is_said_without_telling_it() {
         let bearer = |token: &str| Credentials::default().token(token).bearer().map(|bearer| bearer.header());
         assert!(bearer("abc").unwrap().unwrap().is_sensitive());
-        for token in ["", "secr\u{e9}t", "secret\n", "se cret"] {
+        for line in ["abc\n", "abc\r\n"] {
+            assert_eq!(bearer(line).unwrap().unwrap(), "Bearer abc");
+        }
+        for token in ["", "\n", " ", "secr\u{e9}t", "secret\nsecret", " secret", "se cret"] {
             let error = bearer(token).unwrap_err().to_string();
             assert!(error.contains("token") && !error.contains("secr"), "{error}");
         }

@@ -10,13 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use queue_wire::Reply;
+use queue_wire::{Blocked, Reply};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
+use tracing::Instrument as _;
 
-use crate::admission::{Shared, State};
 use crate::error::AcquireError;
-use crate::ledger::Call;
+use crate::events::Event;
+use crate::ledger::{Call, Happening};
+use crate::shared::{Shared, State};
+use crate::spans;
 use crate::transport::{CallError, Endpoint};
 
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -26,6 +29,8 @@ pub(crate) const RETRY_MAX: Duration = Duration::from_secs(10);
 const ASK_AGAIN_MIN_MS: u64 = 250;
 /// A request and the one that supersedes it. When there is more, the oldest is given up.
 const REQUESTS_MAX: usize = 2;
+/// A heartbeat that is sent so late is told: nothing but a blocked runtime delays a timer by this.
+const LATE: Duration = Duration::from_millis(250);
 /// The reports of a lease whose answers are awaited at a time.
 const SYNCS_MAX: usize = 3;
 
@@ -44,6 +49,8 @@ struct UnderWay {
     generation: u64,
     sent: Instant,
     wait: Duration,
+    /// The groups whose demand it states.
+    asked: Vec<String>,
 }
 
 impl UnderWay {
@@ -56,6 +63,7 @@ impl UnderWay {
 /// Runs until the ledger is settled.
 pub(crate) async fn drive(shared: Arc<Shared>) {
     let mut driver = Driver {
+        name: shared.key.as_str().into(),
         shared,
         calls: JoinSet::new(),
         under_way: BTreeMap::new(),
@@ -63,10 +71,10 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
         retry_sync: backoff(),
         retry_parked: backoff(),
     };
-    while let Some(wake_at) = driver.speak() {
+    while let Some(Pause { until, heartbeat }) = driver.speak() {
         let shared = driver.shared.clone();
         let pause = async {
-            match wake_at {
+            match until {
                 Some(at) => sleep_until(at).await,
                 None => std::future::pending().await,
             }
@@ -76,10 +84,20 @@ pub(crate) async fn drive(shared: Arc<Shared>) {
             () = shared.wake.notified() => {}
             () = pause => {}
         }
+        driver.is_late(heartbeat);
     }
 }
 
+/// How long there is nothing to do unless something happens: until the next event if until nothing.
+struct Pause {
+    until: Option<Instant>,
+    /// When the next heartbeat is due.
+    heartbeat: Option<Instant>,
+}
+
 struct Driver {
+    /// The key.
+    name: Arc<str>,
     shared: Arc<Shared>,
     calls: JoinSet<Result<Reply, CallError>>,
     under_way: BTreeMap<u64, UnderWay>,
@@ -89,13 +107,13 @@ struct Driver {
 }
 
 impl Driver {
-    /// Sends what there is to send, and says when to look again: `Some(None)` after the next event, `None` never.
-    fn speak(&mut self) -> Option<Option<Instant>> {
+    /// Sends what there is to send, and says when to look again, if ever.
+    fn speak(&mut self) -> Option<Pause> {
         let shared = self.shared.clone();
         let mut state = shared.state();
         state.ledger.speak_as(shared.client.generation.current());
         while let Some(call) = state.ledger.next_call(shared.now_ms()) {
-            self.send(call);
+            self.send(call, &state);
             for (kind, most) in [(Kind::Request, REQUESTS_MAX), (Kind::Sync, SYNCS_MAX)] {
                 if let Some(oldest) = self.one_too_many(kind, most) {
                     state.ledger.failed(oldest, 0);
@@ -110,10 +128,24 @@ impl Driver {
             state.driven = false;
             return None;
         }
-        Some(state.ledger.wake_at().map(|at| shared.client.started + Duration::from_millis(at)))
+        let moment = |at| shared.client.started + Duration::from_millis(at);
+        let (until, heartbeat) = (state.ledger.wake_at(), state.ledger.heartbeat_at());
+        Some(Pause { until: until.map(moment), heartbeat: heartbeat.map(moment) })
     }
 
-    fn send(&mut self, call: Call) {
+    fn is_late(&self, heartbeat: Option<Instant>) {
+        let late_by = heartbeat.map_or(Duration::ZERO, |due| due.elapsed());
+        if late_by >= LATE {
+            tracing::warn!(key = &*self.name, ?late_by, "a heartbeat is late: something blocks the runtime");
+            self.tell(|key| Event::HeartbeatLate { key, late_by });
+        }
+    }
+
+    fn tell(&self, event: impl FnOnce(Arc<str>) -> Event) {
+        self.shared.client.feed.tell(|| event(self.name.clone()));
+    }
+
+    fn send(&mut self, call: Call, state: &State) {
         let shared = self.shared.clone();
         let kind = match call.endpoint {
             Endpoint::Request => Kind::Request,
@@ -125,9 +157,12 @@ impl Driver {
             message.wait_ms -= rand::random_range(0..=message.wait_ms / 4); // so that not all come back at once
         }
         let (generation, wait) = (message.generation, Duration::from_millis(message.wait_ms));
+        let asked = message.demand.iter().map(|entry| entry.group.clone()).collect();
+        let waiting = state.waiting.values().filter(|_| kind != Kind::Parked).map(|waiting| &waiting.span);
+        let span = spans::of_call(&shared.key, endpoint, waiting);
         let task = async move { shared.client.transport.call(&shared.key, endpoint, &message).await };
-        let task = self.calls.spawn(task);
-        self.under_way.insert(number, UnderWay { kind, task, generation, sent: Instant::now(), wait });
+        let task = self.calls.spawn(task.instrument(span));
+        self.under_way.insert(number, UnderWay { kind, task, generation, sent: Instant::now(), wait, asked });
     }
 
     fn one_too_many(&mut self, kind: Kind, most: usize) -> Option<u64> {
@@ -180,14 +215,46 @@ impl Driver {
         state.refused = None;
         let ask_again_at = self.shared.now_ms().saturating_add(ask_again_in(call, reply));
         let lost = state.ledger.replied(number, reply, ask_again_at);
+        self.tell_what_happened(state, call, reply);
         if lost > 0 {
             self.shared.lost.notify_waiters();
+            self.tell(|key| Event::Uncounted { key, items: lost });
             tracing::warn!(
                 key = self.shared.key,
                 items = lost,
                 "the holder no longer counts items that still run"
             );
         }
+    }
+
+    fn tell_what_happened(&self, state: &mut State, call: &UnderWay, reply: &Reply) {
+        if let Some(after) = state.standing.reachable() {
+            self.tell(|key| Event::Reachable { key, after });
+        }
+        for happening in state.ledger.happened() {
+            self.tell(|key| match happening {
+                Happening::Granted { group, permits } => Event::Granted { key, group, permits },
+                Happening::Lent { group, permits } => Event::Leased { key, group, permits },
+                Happening::Retired { group, undrawn } => Event::LeaseRetired { key, group, undrawn },
+                Happening::Contended { key: contended, groups } => {
+                    Event::Contended { key, contended, groups }
+                }
+            });
+        }
+        if call.kind != Kind::Request {
+            return;
+        }
+        for Blocked { group, count, reason } in state.standing.answered(&call.asked, &reply.blocked) {
+            self.tell(|key| Event::Blocked { key, group: group.clone(), count: *count, reason: *reason });
+        }
+        let State { standing, ledger, .. } = state;
+        standing.retain(|group| ledger.waiting(group).is_some());
+    }
+
+    fn no_answer(&self, state: &mut State, error: &CallError, retry_at: u64) {
+        state.standing.unreachable();
+        let retry_in = Duration::from_millis(retry_at.saturating_sub(self.shared.now_ms()));
+        self.tell(|key| Event::Unreachable { key, error: chain(error), retry_in });
     }
 
     fn failed(&self, state: &mut State, number: u64, call: &UnderWay, retry_at: u64, error: CallError) {
@@ -219,12 +286,17 @@ impl Driver {
             }
             CallError::Fenced { generation } => {
                 let reason = AcquireError::Fenced { generation };
+                if state.stopped.as_ref() != Some(&reason) {
+                    self.tell(|key| Event::Fenced { key, generation });
+                }
                 state.fail_waiting(&reason);
                 state.ledger.fence();
                 state.stopped = Some(reason);
                 self.shared.lost.notify_waiters();
             }
-            CallError::Superseded | CallError::RetryLater { .. } | CallError::Unreachable(_) => {
+            CallError::Superseded => state.ledger.failed(number, retry_at),
+            CallError::RetryLater { .. } | CallError::Unreachable(_) => {
+                self.no_answer(state, &error, retry_at);
                 state.ledger.failed(number, retry_at);
             }
         }

@@ -1,10 +1,13 @@
 //! What can go wrong, for the application. Outages are not here: the client waits through them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use queue_wire::Problem;
 
-/// Why [`acquire`](crate::Semaphore::acquire) gave no permit. Each says what to do; none passes by itself.
+use crate::blocked::Cause;
+
+/// Why [`acquire`](crate::Semaphore::acquire) gave no permit. Each says what to do; none but `TimedOut` passes by itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -31,6 +34,12 @@ pub enum AcquireError {
         /// The lowest generation that the holder admits under this `client_id`.
         generation: Option<u64>,
     },
+    /// The time of an [`acquire_timeout`](crate::Group::acquire_timeout) is over.
+    #[error("no permit in the time given{}: try again later", .cause.map(|cause| format!(": {cause}")).unwrap_or_default())]
+    TimedOut {
+        /// Why it waited at the end.
+        cause: Option<Cause>,
+    },
     /// The client drains or has drained.
     #[error("the client is draining: it gives no more permits; build a new one to go on")]
     Draining,
@@ -46,16 +55,51 @@ pub enum AcquireError {
 
 /// Why [`drain`](crate::QueueClient::drain) could not give everything back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the holder refused the last reports of {key:?} ({} {}): {}; \
-     correct it and drain again, or let an operator settle the client",
-    .problem.status, .problem.title, .problem.detail
-)]
-pub struct DrainError {
-    /// The semaphore whose permits may still be counted.
+#[non_exhaustive]
+pub enum DrainError {
+    /// The holder will not accept this client's last reports.
+    #[error(
+        "the holder refused the last reports of {key:?} ({} {}): {}; \
+         correct it and drain again, or let an operator settle the client",
+        .problem.status, .problem.title, .problem.detail
+    )]
+    Refused {
+        /// The semaphore whose permits may still be counted.
+        key: String,
+        /// What the holder said.
+        problem: Box<Problem>,
+    },
+    /// The time of a [`drain_timeout`](crate::QueueClient::drain_timeout) is over.
+    #[error("not drained in {limit:?}: {}; drain again to go on", list(.left))]
+    TimedOut {
+        /// How long it was tried.
+        limit: Duration,
+        /// What is left, by semaphore.
+        left: Vec<Undrained>,
+    },
+}
+
+/// What of one semaphore is left when a drain's time is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Undrained {
+    /// The semaphore's key.
     pub key: String,
-    /// What the holder said.
-    pub problem: Box<Problem>,
+    /// Permits that are held: their items run. Detached ones are not among them.
+    pub running: u64,
+    /// Permits that nobody here uses, of which no holder has confirmed yet that it has them back. What was not claimed
+    /// comes back by its deadline, all else when a successor takes over or the client is settled.
+    pub unconfirmed: u64,
+    /// No holder answers.
+    pub unreachable: bool,
+}
+
+fn list(left: &[Undrained]) -> String {
+    let said = left.iter().map(|Undrained { key, running, unconfirmed, unreachable }| {
+        let unreachable = if *unreachable { ", and no holder answers" } else { "" };
+        format!("{key:?}: {running} permits in use, {unconfirmed} given back and not confirmed{unreachable}")
+    });
+    said.collect::<Vec<_>>().join("; ")
 }
 
 /// Why [`resume`](crate::QueueClient::resume) made no permit.
@@ -116,8 +160,19 @@ pub enum BuildError {
         of: String,
     },
     /// A client that resumes speaks to the holder in the background, which takes a Tokio runtime.
-    #[error("a client that resumes must be built within a Tokio runtime")]
+    #[error("a client that resumes must be built within a Tokio runtime, or have a thread of its own")]
     NoRuntime,
+    /// The client's own thread could not be started.
+    #[error("the client's own thread can't be started")]
+    OwnThread(#[source] std::io::Error),
+    /// An environment variable can't be used.
+    #[error("the environment variable {name}: {why}")]
+    Environment {
+        /// Its name.
+        name: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The token has characters that no HTTP header may have.
     #[error("the token can't be sent in an HTTP header")]
     InvalidToken,

@@ -5,6 +5,7 @@
 //! holder surely did nothing with it (no connection, or 503); after a timeout the next call starts with another holder.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::credentials::{Bearer, Credentials};
 use crate::error::BuildError;
+use crate::spans;
 use crate::transport::{CallError, Calling, Endpoint, Transport};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -34,9 +36,15 @@ const KEEPALIVE_RETRIES: u32 = 3;
 /// All that RFC 3986 doesn't call unreserved, `/` included: a key is one path segment.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Talks to holders over HTTP/1.1 or HTTP/2, with TLS for `https` URLs.
+/// Talks to holders over HTTP/1.1 or HTTP/2, with TLS for `https` URLs. Clones share their connections.
+///
+/// It is a [`Transport`], and a `tower::Service` of [`Ask`](crate::Ask), so that layers can go around it: see
+/// [`ServiceTransport`](crate::ServiceTransport).
+#[derive(Debug, Clone)]
+pub struct HttpTransport(Arc<Http>);
+
 #[derive(Debug)]
-pub struct HttpTransport {
+struct Http {
     http: reqwest::Client,
     /// Without a slash at the end.
     holders: Vec<String>,
@@ -68,9 +76,12 @@ impl HttpTransport {
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(BuildError::Http)?;
-        Ok(Self { http, holders, first: AtomicUsize::new(0), bearer: credentials.bearer()? })
+        let (first, bearer) = (AtomicUsize::new(0), credentials.bearer()?);
+        Ok(Self(Arc::new(Http { http, holders, first, bearer })))
     }
+}
 
+impl Http {
     /// `path` is what follows the holder's URL.
     async fn send<B: Serialize, A: DeserializeOwned>(
         &self,
@@ -79,7 +90,7 @@ impl HttpTransport {
         timeout: Duration,
         body: &B,
     ) -> Result<A, CallError> {
-        let post = self.http.post(format!("{holder}{path}")).timeout(timeout).json(body);
+        let post = spans::traced(self.http.post(format!("{holder}{path}")).timeout(timeout).json(body));
         let response = self.show_token_and_send(post).await.map_err(unreachable)?;
         if response.status() != StatusCode::OK {
             return Err(refusal(response).await);
@@ -139,12 +150,12 @@ impl Transport for HttpTransport {
         // A parked call takes as long as it asks for, and then as long as any.
         let timeout = timeout + Duration::from_millis(message.wait_ms);
         let path = format!("/v1/semaphores/{}/{endpoint}", utf8_percent_encode(key, RESERVED));
-        Box::pin(self.send_to_any(path, timeout, message))
+        Box::pin(self.0.send_to_any(path, timeout, message))
     }
 
     fn take_over<'a>(&'a self, client_id: &'a str, takeover: &'a Takeover) -> Calling<'a, TakenOver> {
         let path = format!("/v1/clients/{}/takeover", utf8_percent_encode(client_id, RESERVED));
-        Box::pin(self.send_to_any(path, TAKEOVER_TIMEOUT, takeover))
+        Box::pin(self.0.send_to_any(path, TAKEOVER_TIMEOUT, takeover))
     }
 }
 

@@ -48,6 +48,21 @@
 //! async fn run(_job: u32) { /* call the provider */ }
 //! ```
 //!
+//! [`Semaphore::acquire`] waits as long as it takes, [`acquire_timeout`](Semaphore::acquire_timeout) says at its end why
+//! it waited, [`acquire_up_to`](Semaphore::acquire_up_to) is for pollers that fetch several jobs at once, and
+//! [`try_acquire`](Semaphore::try_acquire) takes what is here. [`PermitLayer`] puts a tower service under permits, and an
+//! [`HttpTransport`] takes layers by [`ServiceTransport`].
+//!
+//! # What is going on
+//!
+//! [`Semaphore::blocked`] says why whoever waits here waits, and since when. [`QueueClient::events`] is a stream of what
+//! happens, for logs and metrics. [`QueueClient::drain_timeout`] says what is left.
+//!
+//! The tasks of a client run on the runtime that acquires. One that is blocked delays heartbeats, which costs time and
+//! never the limit, and is told by [`Event::HeartbeatLate`]; see [`Builder::own_thread`].
+//!
+//! The crate's README has tables of what a permit goes through and of what happens when something fails.
+//!
 //! # Work that outlives the process
 //!
 //! ```no_run
@@ -69,8 +84,8 @@
 //! # How it works
 //!
 //! One task per key, which lives while anything is waited for or held, talks to a holder. Demand goes out in a *request*
-//! that waits for the key's next round, and is kept by the holder while it gets nothing; what it is granted is claimed in a *sync*, one for all that wait; released
-//! permits are reported at once, those that come up meanwhile together. Every five minutes at least, or as often as the
+//! that waits for the key's next round, and is kept by the holder while it gets nothing; what it is granted is claimed in
+//! a *sync*, one for all that wait; released permits are reported at once, those that come up meanwhile together. Every five minutes at least, or as often as the
 //! policy asks for, what is held is reported whole. The decisions are made by [`ledger::Ledger`], a
 //! state machine without I/O, clock or randomness; messages go by any [`Transport`], by default [`HttpTransport`].
 //!
@@ -83,29 +98,50 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admission;
+mod blocked;
+mod builder;
 mod client;
 mod credentials;
 mod detached;
 mod driver;
+mod environment;
 mod error;
+mod events;
 mod generation;
 mod http;
 pub mod ledger;
+mod own_thread;
 mod permit;
+mod permit_layer;
+mod place;
+mod service;
+mod shared;
+mod spans;
 mod takeover;
 mod transport;
 
 pub use admission::{Group, Semaphore};
-pub use client::{Builder, QueueClient};
+pub use blocked::{Blocked, Cause};
+pub use builder::Builder;
+pub use client::QueueClient;
 pub use credentials::Credentials;
 pub use detached::DetachedPermit;
-pub use error::{AcquireError, BuildError, DrainError, ResumeError, TakeOverError};
+pub use error::{AcquireError, BuildError, DrainError, ResumeError, TakeOverError, Undrained};
+pub use events::{EVENTS_MAX, Event, Events};
 pub use http::HttpTransport;
 pub use permit::Permit;
+pub use permit_layer::{PermitError, PermitLayer, PermitService};
 pub use queue_wire as wire;
+pub use service::{Answer, Ask, ServiceTransport};
 pub use transport::{CallError, Calling, Endpoint, Transport};
 
-/// The example in the README compiles.
+/// The examples in these documents compile.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../README.md")]
+    struct OfTheCrate;
+    #[doc = include_str!("../../docs/shared-limit.md")]
+    struct SharedLimit;
+}

@@ -6,10 +6,10 @@
 use queue_wire::{TakenOver, Takeover};
 use tokio::time::sleep;
 
-use crate::admission::Shared;
 use crate::client::QueueClient;
 use crate::driver::{RETRY_MAX, backoff};
 use crate::error::TakeOverError;
+use crate::shared::Shared;
 use crate::transport::CallError;
 
 impl QueueClient {
@@ -51,7 +51,8 @@ impl QueueClient {
     }
 
     pub(crate) fn take_over_in_background(self) {
-        tokio::spawn(async move {
+        let client = self.0.clone();
+        client.spawn(async move {
             if let Err(error) = self.take_over().await {
                 tracing::warn!(%error, "what earlier processes hold of keys that are not used here stays counted");
             }

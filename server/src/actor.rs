@@ -12,8 +12,11 @@ use crate::pending::Pending;
 use crate::refusal::Refusal;
 use crate::reply::Said;
 use crate::round::{self, Pace, TurnResult};
+use crate::speaker::Speaker;
 use crate::stirred::Stirred;
 use crate::store::{StoreError, Timing};
+use crate::telemetry::spans;
+use crate::trouble;
 use crate::waiting::Waiting;
 use pgsemaphore_allocation::{SemaphoreKey, Work};
 use std::sync::Arc;
@@ -21,6 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
 /// An actor without work ends after this.
 const IDLE: Duration = Duration::from_secs(5);
@@ -35,6 +39,8 @@ pub(crate) enum Command {
     Sync(Pending),
     /// Something is due at this moment, without a message.
     Due(Instant),
+    /// A newer request of this process waits at another holder.
+    GiveWay(Speaker),
     /// Another holder, or somebody in psql, changed something of the key.
     News(News),
 }
@@ -126,6 +132,7 @@ impl Actor {
             Command::Request(request) => self.waiting.admit(request),
             Command::Sync(sync) => self.syncs.push(sync),
             Command::Due(at) => self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at))),
+            Command::GiveWay(new) => self.waiting.give_way(&new),
             Command::News(news) => self.hear_news(news),
         }
     }
@@ -211,7 +218,9 @@ impl Actor {
 
     fn start(&mut self, work: Work, pace: Pace, calls: Vec<Pending>) {
         self.last_work = work;
-        let turn = execute(self.shared.clone(), self.key.clone(), work, pace, calls);
+        let callers = calls.iter().map(|call| &call.caller.span);
+        let span = spans::of_transaction(&self.key, round::name(work), callers);
+        let turn = execute(self.shared.clone(), self.key.clone(), work, pace, calls).instrument(span);
         self.running = Some(self.shared.tasks.spawn(turn));
     }
 
@@ -225,7 +234,8 @@ impl Actor {
                 self.open(Opening { at: now, period: Duration::ZERO }, now);
             }
             Some(Finished::Looked(Err(error))) => {
-                tracing::warn!(key = %self.key, %error, "the policy could not be read");
+                let _within = self.waiting.span().entered();
+                trouble::tell(&format_args!("the policy of {} could not be read", self.key), &error);
                 self.refuse_waiting(&Refusal::Unavailable);
             }
             Some(Finished::Turned { work, turn, returned }) => self.turned(work, turn, returned),
@@ -365,14 +375,14 @@ async fn execute(
     let turn = match round::transact(&shared.store, &key, work, pace, &heard).await {
         Ok(turn) => turn,
         Err(error) => {
-            tracing::warn!(%key, ?work, %error, "a transaction failed");
+            trouble::tell(&format_args!("a transaction of {key} failed ({work:?})"), &error);
             calls.into_iter().for_each(|call| call.caller.answer(Err(Refusal::Unavailable)));
             return Finished::Turned { work, turn: None, returned: Vec::new() };
         }
     };
     let mut returned = Vec::new();
     let (mut too_early, mut not_eager) = (None, false);
-    let round::Turn { result, now, anchor, timing, next_deadline, stirred, audit: _ } = turn;
+    let round::Turn { result, now, anchor, timing, next_deadline, stirred, .. } = turn;
     match result {
         TurnResult::Outcomes(outcomes) => {
             let said = outcomes.into_iter().map(|outcome| Said { outcome, now, anchor });

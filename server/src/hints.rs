@@ -24,8 +24,12 @@ use tokio::sync::watch;
 const CHANNEL: &str = "pgsemaphore";
 /// Payload: some policy or group limit.
 const POLICIES: &str = "policies";
-/// Pause between attempts to listen.
-const RETRY: Duration = Duration::from_secs(1);
+/// Pause between attempts to listen, at most; at least half of it.
+const RETRY: Duration = Duration::from_secs(2);
+/// How often it is tried whether anybody could be heard, and how long that may take: who only listens is not told that
+/// the other side has vanished.
+const TRY_EVERY: Duration = Duration::from_secs(10);
+const TRY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often policies are taken to have changed where nobody can tell.
 const ASSUME_EVERY: Duration = Duration::from_secs(5);
 
@@ -92,7 +96,7 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
         }
         shared.policies.advance();
         tokio::select! {
-            () = tokio::time::sleep(RETRY) => {}
+            () = tokio::time::sleep(RETRY.mul_f64(rand::random_range(0.5..1.0))) => {}
             () = shared.stop.cancelled() => return,
         }
     }
@@ -116,11 +120,20 @@ async fn listen_once(shared: &Shared) -> Result<std::convert::Infallible, sqlx::
     listener.listen(CHANNEL).await?;
     shared.policies.advance();
     loop {
-        match listener.try_recv().await? {
-            Some(hint) => heed(shared, hint.payload()),
-            None => shared.policies.advance(),
+        match tokio::time::timeout(TRY_EVERY, listener.try_recv()).await {
+            Ok(hint) => match hint? {
+                Some(hint) => heed(shared, hint.payload()),
+                None => shared.policies.advance(),
+            },
+            Err(_) => try_out(&mut listener).await?,
         }
     }
+}
+
+async fn try_out(listener: &mut PgListener) -> Result<(), sqlx::Error> {
+    let late = |_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+    tokio::time::timeout(TRY_TIMEOUT, sqlx::raw_sql("SELECT").execute(listener)).await.map_err(late)??;
+    Ok(())
 }
 
 fn heed(shared: &Shared, payload: &str) {

@@ -4,22 +4,32 @@ use crate::access::Keys;
 use crate::actor::Command;
 use crate::clock;
 use crate::hints::{self, Epoch};
+use crate::homes::Homes;
 use crate::housekeeping;
 use crate::keys;
+use crate::metrics::Metrics;
 use crate::outbox::{self, Outbox};
 use crate::parked::{Awaits, Park};
-use crate::pending::{Caller, Pending};
+use crate::pending::{Caller, Pending, Places};
 use crate::refusal::Refusal;
 use crate::round::Heard;
+use crate::self_check;
+use crate::speaker::Speaker;
 use crate::store::{SettleError, Settled, Store};
 use crate::takeover;
+use crate::trouble;
 use pgsemaphore_allocation::{ClientId, Demand, GrantReport, Group, Incarnation, LeaseReport, SemaphoreKey};
 use queue_wire::{Message, Reply, TakenOver, Takeover};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// How long the holder's row may take to be deleted before the holder ends all the same.
+const LEAVE: Duration = Duration::from_secs(1);
+/// How long transactions under way may take to end.
+const FINISH: Duration = Duration::from_secs(4);
 
 /// A handle to a running holder; clones share it.
 #[derive(Clone)]
@@ -34,35 +44,71 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     /// Where other holders reach it.
     pub(crate) url: String,
+    pub(crate) homes: Homes,
     pub(crate) keys: keys::Keys,
     pub(crate) policies: Epoch,
     pub(crate) outbox: Outbox,
+    /// It takes no new calls, and its row is to go.
+    pub(crate) leave: CancellationToken,
+    /// Its row is gone, or could not be deleted.
+    pub(crate) left: CancellationToken,
+    /// Those who wait are refused, and nothing more is begun.
     pub(crate) stop: CancellationToken,
+    /// What is still under way is not waited for any longer.
+    pub(crate) abandoned: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    waiting: Arc<AtomicUsize>,
+    places: Arc<Places>,
+}
+
+/// What a holder does without being asked.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Rows of keys with nothing counted and no message for so long are deleted.
+    pub forget_after: Duration,
+    /// How often the holder looks at its database for metrics, and counts some keys again.
+    pub self_check_every: Duration,
+    /// Keys that get metrics of their own.
+    pub metrics_keys: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let (forget_after, self_check_every) = (Duration::from_secs(600), Duration::from_secs(10));
+        Self { forget_after, self_check_every, metrics_keys: Vec::new() }
+    }
 }
 
 impl Holder {
-    /// Starts a holder over `store`, which others reach at `url`. Rows of keys with nothing counted and no message for
-    /// `forget_after` are deleted.
-    pub fn start(store: Store, url: impl Into<String>, forget_after: Duration) -> Self {
+    /// Starts a holder over `store`, which others reach at `url`. It is among the holders when this is ready, unless that
+    /// failed, which it tries again.
+    pub async fn start(store: Store, url: impl Into<String>, settings: Settings) -> Self {
+        let Settings { forget_after, self_check_every, metrics_keys } = settings;
+        store.metrics().build_info.set([env!("CARGO_PKG_VERSION").into()], 1);
+        let name = format!("{:016x}", rand::random::<u64>());
         let shared = Arc::new(Shared {
             store,
-            name: format!("{:016x}", rand::random::<u64>()),
+            homes: Homes::new(name.as_str()),
+            name,
             url: url.into(),
             keys: keys::Keys::default(),
             policies: Epoch::default(),
             outbox: Outbox::default(),
+            leave: CancellationToken::new(),
+            left: CancellationToken::new(),
             stop: CancellationToken::new(),
+            abandoned: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            waiting: Arc::default(),
+            places: Arc::default(),
         });
-        shared.tasks.spawn(housekeeping::beat(shared.clone()));
+        let (joined, joining) = oneshot::channel();
+        shared.tasks.spawn(housekeeping::beat(shared.clone(), joined));
         shared.tasks.spawn(housekeeping::watch_policies(shared.clone()));
         shared.tasks.spawn(housekeeping::watch_deadlines(shared.clone()));
         shared.tasks.spawn(housekeeping::forget_idle_keys(shared.clone(), forget_after));
+        shared.tasks.spawn(self_check::watch(shared.clone(), self_check_every, metrics_keys));
         shared.tasks.spawn(hints::listen(shared.clone()));
         shared.tasks.spawn(outbox::send_hints(shared.clone()));
+        let _ended = joining.await;
         Self { shared }
     }
 
@@ -81,9 +127,19 @@ impl Holder {
     /// A caller that drops this before its round starts takes no permits and its reports are not applied. Once the
     /// round has started it goes on; what was granted is delivered again to the client's next message.
     pub async fn request(&self, key: SemaphoreKey, message: Message) -> Result<Reply, Refusal> {
+        self.request_since(key, message, clock::now()).await
+    }
+
+    /// As [`request`](Self::request), of a call that arrived at `arrival`, perhaps at another holder.
+    pub(crate) async fn request_since(
+        &self,
+        key: SemaphoreKey,
+        message: Message,
+        arrival: Instant,
+    ) -> Result<Reply, Refusal> {
         let wants = message.demand.iter().any(|demand| demand.count > 0);
-        let park = park(&message, Awaits::Permits).filter(|_| wants);
-        self.call(key, message, park, Command::Request).await
+        let park = park(&message, arrival, Awaits::Permits).filter(|_| wants);
+        self.call(key, message, arrival, park, Command::Request).await
     }
 
     /// Applies the reports of `message` and answers when they are committed. Its demand is ignored. With `wait_ms` it is
@@ -96,25 +152,46 @@ impl Holder {
     /// As for [`request`](Self::request).
     pub async fn sync(&self, key: SemaphoreKey, mut message: Message) -> Result<Reply, Refusal> {
         message.demand.clear();
-        let known = message.known_state.take();
-        let park = park(&message, Awaits::Change { known });
-        self.call(key, message, park, Command::Sync).await
+        let (known, arrival) = (message.known_state.take(), clock::now());
+        let park = park(&message, arrival, Awaits::Change { known });
+        self.call(key, message, arrival, park, Command::Sync).await
     }
 
     async fn call(
         &self,
         key: SemaphoreKey,
         message: Message,
+        arrival: Instant,
         park: Option<Park>,
         command: impl FnOnce(Pending) -> Command,
     ) -> Result<Reply, Refusal> {
-        if self.shared.stop.is_cancelled() {
+        if self.is_ending() {
             return Err(Refusal::ShuttingDown);
         }
-        let (caller, answer) = Caller::new(&message, &self.shared.waiting)?;
-        let pending = Pending { heard: heard(message, clock::now()), caller, park, waits: false, said: None };
+        let (caller, answer) = Caller::new(&message, &self.shared.places)?;
+        let pending = Pending { heard: heard(message, arrival), caller, park, waits: false, said: None };
         self.shared.keys.send(&self.shared, &key, command(pending));
         answer.await.unwrap_or(Err(Refusal::Unavailable))
+    }
+
+    /// Has requests that wait here, and give way to a newer one that waits elsewhere, answered.
+    pub(crate) fn give_way(&self, key: &SemaphoreKey, new: Speaker) {
+        self.shared.keys.tell(key, Command::GiveWay(new));
+    }
+
+    /// This holder's name among the holders.
+    pub(crate) fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Which holders are keys' homes.
+    pub(crate) fn homes(&self) -> &Homes {
+        &self.shared.homes
+    }
+
+    /// Ready when this holder stops.
+    pub(crate) async fn stops(&self) {
+        self.shared.stop.cancelled().await;
     }
 
     /// Declares a client dead on a key, as [`Store::settle_client`] does, and has those look again who wait for it.
@@ -128,7 +205,10 @@ impl Holder {
         reason: Option<&str>,
         actor: &str,
     ) -> Result<Settled, SettleError> {
-        self.shared.store.settle_client(key, client, reason, actor).await
+        let settled = self.shared.store.settle_client(key, client, reason, actor).await?;
+        let came_back = u64::try_from(settled.grants + settled.leases).unwrap_or(0);
+        self.shared.store.metrics().permits_reclaimed.add([], came_back);
+        Ok(settled)
     }
 
     /// Makes `takeover.process` the process that speaks for `client`, on every one of `keys` where the client holds something:
@@ -142,14 +222,33 @@ impl Holder {
         takeover: Takeover,
         keys: &Keys,
     ) -> Result<TakenOver, Refusal> {
-        if self.shared.stop.is_cancelled() {
+        if self.is_ending() {
             return Err(Refusal::ShuttingDown);
         }
         let reply = takeover::on_all_keys(&self.shared, client, takeover, keys).await;
         reply.map_err(|error| {
-            tracing::warn!(%error, "a takeover failed");
+            trouble::tell(&"a takeover failed", &error);
             Refusal::Unavailable
         })
+    }
+
+    /// What is counted, as it is now.
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        let shared = &self.shared;
+        let metrics = shared.store.metrics();
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        metrics.waiting_requests.set([], count(shared.places.waiting()));
+        metrics.parked_calls.set([], count(shared.places.kept()));
+        metrics.active_keys.set([], count(shared.keys.len()));
+        let (used, idle) = shared.store.connections_in_use();
+        metrics.database_connections.set(["used".into()], count(used));
+        metrics.database_connections.set(["idle".into()], count(idle));
+        metrics
+    }
+
+    /// How many counters this holder found different from the blocks that they count.
+    pub fn drift(&self) -> i64 {
+        self.shared.store.metrics().drift_counters.level([])
     }
 
     /// Makes the next round of every key look at its policy's wait and period afresh.
@@ -157,19 +256,52 @@ impl Holder {
         self.shared.policies.advance();
     }
 
-    /// Refuses who waits, finishes the transactions under way, and closes the connections.
+    /// Whether new calls are refused.
+    pub fn is_ending(&self) -> bool {
+        self.shared.leave.is_cancelled()
+    }
+
+    /// Refuses new calls, and deletes this holder's row, so that others stop counting on it: within a second, or not at
+    /// all. Those who wait go on waiting.
+    pub async fn leave(&self) {
+        self.shared.leave.cancel();
+        if tokio::time::timeout(LEAVE, self.shared.left.cancelled()).await.is_err() {
+            tracing::warn!("the database does not answer; this holder counts as gone in 3 s");
+            self.shared.left.cancel();
+        }
+    }
+
+    /// Leaves, refuses who waits, finishes the transactions under way, and closes the connections. What the database has
+    /// not done after 4 s is abandoned; PostgreSQL rolls it back.
     pub async fn stop(&self) {
+        self.leave().await;
         self.shared.stop.cancel();
         self.shared.tasks.close();
-        self.shared.tasks.wait().await;
-        self.shared.store.close().await;
+        let finish = async {
+            self.shared.tasks.wait().await;
+            self.shared.store.close().await;
+        };
+        if tokio::time::timeout(FINISH, finish).await.is_err() {
+            tracing::warn!("the database does not answer; what was under way is abandoned");
+        }
+        self.abandon();
+    }
+
+    /// Has the callers answered that still wait for the database.
+    pub fn abandon(&self) {
+        self.shared.abandoned.cancel();
+    }
+
+    /// Ready when the database is not waited for any longer.
+    pub(crate) async fn abandoned(&self) {
+        self.shared.abandoned.cancelled().await;
     }
 }
 
-/// How long a message asks to be kept open.
-fn park(message: &Message, awaits: Awaits) -> Option<Park> {
+/// How long a message that arrived at `arrival` asks to be kept open.
+fn park(message: &Message, arrival: Instant, awaits: Awaits) -> Option<Park> {
     let wait = Duration::from_millis(message.wait_ms);
-    (!wait.is_zero()).then(|| Park { until: clock::now() + wait, awaits })
+    (!wait.is_zero()).then(|| Park { until: arrival + wait, awaits })
 }
 
 fn heard(message: Message, arrival: Instant) -> Heard {

@@ -3,8 +3,10 @@
 use crate::actor::{Command, HORIZON};
 use crate::clock;
 use crate::holder::Shared;
+use crate::trouble;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// How often keys that are due are looked for; twice within an actor's horizon, so that none is missed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -14,24 +16,37 @@ const SWEEP_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration:
 /// A heartbeat is due this often; who missed three counts as gone.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Says once a second that this holder runs, until it stops, and then that it does not.
-pub(crate) async fn beat(shared: Arc<Shared>) {
+/// Says once a second that this holder runs, and hears who else does, until it leaves. `joined` is told when that was
+/// tried once.
+pub(crate) async fn beat(shared: Arc<Shared>, joined: oneshot::Sender<()>) {
+    let mut joined = Some(joined);
     let mut failing = false;
     loop {
+        let at = clock::now();
         let beat = shared.store.beat(&shared.name, &shared.url).await;
-        match (&beat, failing) {
-            (Err(error), false) => tracing::warn!(%error, "the heartbeat could not be written"),
-            (Ok(()), true) => tracing::info!("the heartbeat is written again"),
-            _ => {}
+        let failed = beat.is_err();
+        match beat {
+            Err(error) => trouble::tell(&"the heartbeat could not be written", &error),
+            Ok(live) => {
+                shared.homes.learn(live, at);
+                if failing {
+                    tracing::info!("the heartbeat is written again");
+                }
+            }
         }
-        failing = beat.is_err();
-        if pause(&shared, HEARTBEAT).await {
-            break;
+        shared.store.metrics().database_up.set([], i64::from(!failed));
+        failing = failed;
+        joined.take().map(|joined| joined.send(()));
+        tokio::select! {
+            // From when it began: a slow database makes none come late by itself.
+            () = tokio::time::sleep_until((at + HEARTBEAT).into()) => {}
+            () = shared.leave.cancelled() => break,
         }
     }
     if let Err(error) = shared.store.leave(&shared.name).await {
-        tracing::warn!(%error, "this holder's row could not be deleted; it counts as gone in 3 s");
+        trouble::tell(&"this holder's row could not be deleted; it counts as gone in 3 s", &error);
     }
+    shared.left.cancel();
 }
 
 /// Wakes the actors of keys in use whose policy says something new about silent clients, at the start and whenever
@@ -44,7 +59,7 @@ pub(crate) async fn watch_policies(shared: Arc<Shared>) {
                 let now = clock::now();
                 keys.iter().for_each(|key| shared.keys.send(&shared, key, Command::Due(now)));
             }
-            Err(error) => tracing::warn!(%error, "keys could not be looked for after a change of policies"),
+            Err(error) => trouble::tell(&"keys could not be looked for after a change of policies", &error),
         }
         // Changes that come together cost one scan.
         if pause(&shared, HEARTBEAT).await {
@@ -67,7 +82,7 @@ pub(crate) async fn watch_deadlines(shared: Arc<Shared>) {
                     shared.keys.send(&shared, &due.key, Command::Due(now + due.due_in));
                 }
             }
-            Err(error) => tracing::warn!(%error, "keys that are due could not be looked for"),
+            Err(error) => trouble::tell(&"keys that are due could not be looked for", &error),
         }
         if pause(&shared, LOOK_EVERY).await {
             return;
@@ -82,16 +97,16 @@ pub(crate) async fn forget_idle_keys(shared: Arc<Shared>, after: Duration) {
         match shared.store.forget_idle_keys(after).await {
             Ok(0) => {}
             Ok(keys) => tracing::debug!(keys, "forgot idle keys"),
-            Err(error) => tracing::warn!(%error, "idle keys could not be forgotten"),
+            Err(error) => trouble::tell(&"idle keys could not be forgotten", &error),
         }
         if let Err(error) = shared.store.forget_gone_clients(after).await {
-            tracing::warn!(%error, "clients that are gone could not be forgotten");
+            trouble::tell(&"clients that are gone could not be forgotten", &error);
         }
     }
 }
 
 /// Waits; true if the holder stops.
-async fn pause(shared: &Shared, pause: Duration) -> bool {
+pub(crate) async fn pause(shared: &Shared, pause: Duration) -> bool {
     tokio::select! {
         () = tokio::time::sleep(pause) => false,
         () = shared.stop.cancelled() => true,

@@ -39,6 +39,11 @@ impl Keys {
         }
     }
 
+    /// How many keys have one.
+    pub(crate) fn len(&self) -> usize {
+        self.actors.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Forgets a key's actor if it agrees, which it is asked while nobody can tell it anything.
     pub(crate) fn remove_if(&self, key: &SemaphoreKey, agrees: impl FnOnce() -> bool) -> bool {
         let mut actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner);

@@ -60,9 +60,7 @@ impl Parked {
     /// Keeps a sync that was just looked at. Gives back the one of the same process that it replaces, to be answered.
     pub(crate) fn keep(&mut self, sync: Pending, now: Instant) -> Option<Pending> {
         self.looked_at.get_or_insert(now);
-        let same = |other: &Pending| {
-            other.caller.is_same_process(&sync.caller) && other.heard.client == sync.heard.client
-        };
+        let same = |other: &Pending| other.caller.speaker.is_same_process(&sync.caller.speaker);
         let replaced = self.syncs.iter().position(same).map(|at| self.syncs.swap_remove(at));
         self.syncs.push(sync);
         replaced.map(|mut replaced| {

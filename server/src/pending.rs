@@ -5,12 +5,14 @@ use crate::parked::Park;
 use crate::refusal::Refusal;
 use crate::reply::Said;
 use crate::round::Heard;
+use crate::speaker::Speaker;
 use pgsemaphore_allocation::Outcome;
 use queue_wire::Reply;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 use tokio::sync::oneshot;
+use tracing::Span;
 
 /// Most calls that wait in one holder.
 const WAITING_MAX: usize = 100_000;
@@ -36,6 +38,7 @@ impl Pending {
         };
         if holds {
             self.heard.applied = true;
+            self.caller.place.keep();
             self.said = Some(said);
             return Some(self);
         }
@@ -64,53 +67,75 @@ impl Pending {
     pub(crate) fn is_parked(&self) -> bool {
         self.said.is_some()
     }
-
-    /// Same client and process; not of a lower generation, which is for the transaction to refuse.
-    pub(crate) fn may_be_superseded_by(&self, new: &Self) -> bool {
-        self.heard.client == new.heard.client
-            && self.caller.is_same_process(&new.caller)
-            && self.caller.generation <= new.caller.generation
-    }
-
-    /// Whether the client made this call after that one, as far as it says.
-    pub(crate) fn is_newer_than(&self, other: &Self) -> bool {
-        self.caller.call.zip(other.caller.call).is_none_or(|(call, other)| call > other)
-    }
 }
 
 /// Who gets the answer.
 pub(crate) struct Caller {
-    process: Option<String>,
-    generation: u64,
-    call: Option<u64>,
+    pub(crate) speaker: Speaker,
     answer: oneshot::Sender<Result<Reply, Refusal>>,
-    _place: Place,
+    /// What the call is in logs and traces.
+    pub(crate) span: Span,
+    place: Place,
+}
+
+/// How many calls wait in a holder.
+#[derive(Debug, Default)]
+pub(crate) struct Places {
+    waiting: AtomicUsize,
+    kept: AtomicUsize,
+}
+
+impl Places {
+    /// All that are not answered.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Those of them that a transaction looked at and that are kept open.
+    pub(crate) fn kept(&self) -> usize {
+        self.kept.load(Ordering::Relaxed)
+    }
 }
 
 /// A place among the calls that wait in this holder; given back when the call is answered or abandoned.
-struct Place(Arc<AtomicUsize>);
+struct Place {
+    places: Arc<Places>,
+    kept: bool,
+}
+
+impl Place {
+    fn take(places: &Arc<Places>) -> Option<Self> {
+        let before = places.waiting.fetch_add(1, Ordering::Relaxed);
+        let place = Self { places: places.clone(), kept: false };
+        (before < WAITING_MAX).then_some(place)
+    }
+
+    /// The call is kept open.
+    fn keep(&mut self) {
+        if !std::mem::replace(&mut self.kept, true) {
+            self.places.kept.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.places.waiting.fetch_sub(1, Ordering::Relaxed);
+        if self.kept {
+            self.places.kept.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Caller {
-    /// The caller of `message`, and where its answer arrives. `waiting` counts the calls of this holder.
+    /// The caller of `message`, and where its answer arrives. `places` are those of this holder.
     pub(crate) fn new(
         message: &queue_wire::Message,
-        waiting: &Arc<AtomicUsize>,
+        places: &Arc<Places>,
     ) -> Result<(Self, oneshot::Receiver<Result<Reply, Refusal>>), Refusal> {
-        let before = waiting.fetch_add(1, Ordering::Relaxed);
-        let place = Place(waiting.clone());
-        if before >= WAITING_MAX {
-            return Err(Refusal::TooManyWaiting);
-        }
+        let place = Place::take(places).ok_or(Refusal::TooManyWaiting)?;
         let (answer, answered) = oneshot::channel();
-        let (generation, call) = (message.generation, message.call);
-        let caller = Self { process: message.process.clone(), generation, call, answer, _place: place };
-        Ok((caller, answered))
+        Ok((Self { speaker: Speaker::of(message), answer, span: Span::current(), place }, answered))
     }
 
     /// Answers; a caller that has hung up does not hear it.
@@ -121,28 +146,25 @@ impl Caller {
     pub(crate) fn has_hung_up(&self) -> bool {
         self.answer.is_closed()
     }
-
-    pub(crate) fn is_same_process(&self, other: &Self) -> bool {
-        self.process == other.process
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Caller, WAITING_MAX};
+    use super::{Caller, Places, WAITING_MAX};
     use crate::refusal::Refusal;
     use queue_wire::Message;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn a_holder_has_so_many_waiting_calls_and_no_more() {
-        let waiting = Arc::new(AtomicUsize::new(WAITING_MAX - 1));
-        let last = Caller::new(&Message::new("last"), &waiting).expect("a place");
-        let refused = Caller::new(&Message::new("one too many"), &waiting).map(|_| ());
+        let full = AtomicUsize::new(WAITING_MAX - 1);
+        let places = Arc::new(Places { waiting: full, ..Places::default() });
+        let last = Caller::new(&Message::new("last"), &places).expect("a place");
+        let refused = Caller::new(&Message::new("one too many"), &places).map(|_| ());
         assert_eq!(refused, Err(Refusal::TooManyWaiting));
         drop(last);
-        assert_eq!(waiting.load(Ordering::Relaxed), WAITING_MAX - 1);
-        assert!(Caller::new(&Message::new("later"), &waiting).is_ok());
+        assert_eq!(places.waiting(), WAITING_MAX - 1);
+        assert!(Caller::new(&Message::new("later"), &places).is_ok());
     }
 }

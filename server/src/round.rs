@@ -3,11 +3,14 @@
 //! `take -> load -> plan -> check -> apply -> COMMIT`, for rounds, batches of syncs and timers alike. Authoritative for
 //! the order of these steps. On a failure nothing is known to have been done and the callers are told so, never a guess.
 
+use crate::metrics;
 use crate::stirred::Stirred;
-use crate::store::{self, Attempt, Body, Loaded, Missing, Prepared, Step, Store, StoreError, Taken, Timing};
+use crate::store::{
+    self, Attempt, Body, Loaded, Missing, Phase, Prepared, Ran, Step, Store, StoreError, Taken, Timing,
+};
 use pgsemaphore_allocation::{
     Audit, Call, ClientId, DbTime, Demand, GrantReport, Incarnation, LeaseReport, Outcome, Plan, Refused,
-    Semaphore, SemaphoreKey, State, Work, check, round, sync, timer,
+    Semaphore, SemaphoreKey, State, Tally, Work, check, round, sync, timer,
 };
 use std::time::{Duration, Instant};
 
@@ -75,6 +78,10 @@ pub struct Turn {
     pub audit: Vec<Audit>,
     /// What others may be waiting for.
     pub(crate) stirred: Stirred,
+    /// The key's latest round.
+    pub(crate) round: u64,
+    /// What was committed, in numbers; none if it was rolled back.
+    pub(crate) tally: Option<Tally>,
 }
 
 /// When a round may start.
@@ -114,19 +121,38 @@ pub async fn transact(
     pace: Pace,
     calls: &[Heard],
 ) -> Result<Turn, StoreError> {
-    let name = match work {
+    let ran = run(store, key, work, pace, calls).await;
+    metrics::report(store.metrics(), key, work, calls, ran.as_ref());
+    ran.map(|ran| ran.value)
+}
+
+async fn run(
+    store: &Store,
+    key: &SemaphoreKey,
+    work: Work,
+    pace: Pace,
+    calls: &[Heard],
+) -> Result<Ran<Turn>, StoreError> {
+    let mut body = Transaction { key, work, pace, calls, prepared: Prepared::default() };
+    let mut before = 0;
+    for _ in 0..PREPARE_MAX {
+        let Ran { value, attempts, phases } = store.transaction(name(work), key, &body).await?;
+        match value {
+            Attempted::Done(turn) => return Ok(Ran { value: turn, attempts: before + attempts, phases }),
+            Attempted::Missing(missing) => body.prepared = store.prepare(key, &missing).await?,
+        }
+        before += attempts;
+    }
+    Err(StoreError::Fenced)
+}
+
+/// What a kind of transaction is called in logs and metrics.
+pub(crate) fn name(work: Work) -> &'static str {
+    match work {
         Work::Round => "round",
         Work::Sync => "sync",
         Work::Timer => "timer",
-    };
-    let mut body = Transaction { key, work, pace, calls, prepared: Prepared::default() };
-    for _ in 0..PREPARE_MAX {
-        match store.transaction(name, key, &body).await? {
-            Attempted::Done(turn) => return Ok(turn),
-            Attempted::Missing(missing) => body.prepared = store.prepare(key, &missing).await?,
-        }
     }
-    Err(StoreError::Fenced)
 }
 
 struct Transaction<'a> {
@@ -143,6 +169,7 @@ impl Body for Transaction<'_> {
     async fn run(&self, attempt: &mut Attempt) -> Result<Step<Attempted>, StoreError> {
         let Self { key, work, prepared, .. } = *self;
         let mut taken = store::take(attempt, key).await?;
+        attempt.phases.end(Phase::Take);
         let calls: Vec<Call> = self.calls.iter().map(|heard| heard.call(taken.anchor)).collect();
         let Some(mut semaphore) = taken.semaphore.take() else {
             // A client of a key that was forgotten may still be fenced.
@@ -162,7 +189,9 @@ impl Body for Transaction<'_> {
             Loaded::State(state) => state,
             Loaded::Missing(missing) => return Ok(Step::RollBack(Attempted::Missing(missing))),
         };
+        attempt.phases.end(Phase::Load);
         let mut plan = plan(work, &state, &calls)?;
+        attempt.phases.end(Phase::Plan);
         if self.pace == Pace::Eager && plan.answers.iter().any(lacks_something) {
             return Ok(Step::RollBack(not_eager(&taken, &state.semaphore)));
         }
@@ -170,10 +199,12 @@ impl Body for Transaction<'_> {
         let only_looks = looks && plan.clients.is_empty();
         if !only_looks {
             store::apply(attempt, key, &plan, work, taken.batch_cap).await?;
+            attempt.phases.end(Phase::Apply);
         }
         let stirred = Stirred::by(&state, &plan, &calls);
         let outcomes = TurnResult::Outcomes(std::mem::take(&mut plan.answers));
-        let turn = Turn { audit: plan.audit, ..turn(&taken, &plan.semaphore, outcomes, stirred) };
+        let tally = (!only_looks).then_some(plan.tally);
+        let turn = Turn { audit: plan.audit, tally, ..turn(&taken, &plan.semaphore, outcomes, stirred) };
         Ok(if only_looks {
             Step::RollBack(Attempted::Done(turn))
         } else {
@@ -234,5 +265,7 @@ fn turn(taken: &Taken, semaphore: &Semaphore, result: TurnResult, stirred: Stirr
         next_deadline: semaphore.next_deadline().map(|deadline| taken.anchor + until(deadline)),
         audit: Vec::new(),
         stirred,
+        round: semaphore.round,
+        tally: None,
     }
 }

@@ -7,8 +7,10 @@
 use crate::parked::LOOK_EVERY;
 use crate::pending::Pending;
 use crate::refusal::Refusal;
+use crate::speaker::Speaker;
 use pgsemaphore_allocation::ClientId;
 use std::time::Instant;
+use tracing::Span;
 
 /// Most requests that wait for one key.
 const WAITING_PER_KEY_MAX: usize = 10_000;
@@ -27,13 +29,15 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// Adds a request. Those of the same process that wait are superseded by a newer call, and supersede an older one.
     pub(crate) fn admit(&mut self, request: Pending) {
-        let own = |other: &mut Pending| other.may_be_superseded_by(&request);
-        let newer = |other: &Pending| other.may_be_superseded_by(&request) && !request.is_newer_than(other);
-        if self.parked.iter().chain(&self.new).any(newer) {
+        let new = &request.caller.speaker;
+        let refuses = |other: &Pending| {
+            let other = &other.caller.speaker;
+            other.may_be_superseded_by(new) && !new.is_newer_than(other)
+        };
+        if self.parked.iter().chain(&self.new).any(refuses) {
             return request.caller.answer(Err(Refusal::Superseded));
         }
-        let older = self.parked.extract_if(.., own).chain(self.new.extract_if(.., own));
-        older.for_each(|old| old.caller.answer(Err(Refusal::Superseded)));
+        self.give_way(new);
         if self.parked.len() + self.new.len() >= WAITING_PER_KEY_MAX {
             return request.caller.answer(Err(Refusal::TooManyWaiting));
         }
@@ -43,6 +47,20 @@ impl Waiting {
         let first = self.first_arrival.get_or_insert(request.heard.arrival);
         *first = request.heard.arrival.min(*first);
         self.new.push(request);
+    }
+
+    /// Answers the requests that give way to this one, which waits here or at another holder.
+    pub(crate) fn give_way(&mut self, new: &Speaker) {
+        for waiting in [&mut self.parked, &mut self.new] {
+            let gone = waiting.extract_if(.., |request| request.caller.speaker.gives_way_to(new));
+            gone.for_each(|request| request.caller.answer(Err(Refusal::Superseded)));
+        }
+    }
+
+    /// What the first of them is in logs and traces.
+    pub(crate) fn span(&self) -> Span {
+        let first = self.parked.iter().chain(&self.new).next();
+        first.map_or_else(Span::none, |request| request.caller.span.clone())
     }
 
     /// When the first new request of the next round arrived, also if it was superseded since.

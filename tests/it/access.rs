@@ -10,9 +10,10 @@ use serde_json::json;
 const CLIENT: &str = "client-token";
 const READER: &str = "reader-token";
 const ADMIN: &str = "admin-token";
+const HOLDER: &str = "holder-token";
 
 /// Every operation, and who may call it. A new route needs a line here.
-const TABLE: [(&str, &str, &[&str]); 40] = [
+const TABLE: [(&str, &str, &[&str]); 42] = [
     ("GET", "/v1/semaphores", &[READER, ADMIN]),
     ("HEAD", "/v1/semaphores", &[READER, ADMIN]),
     ("GET", "/v1/semaphores/", &[READER, ADMIN]),
@@ -49,6 +50,8 @@ const TABLE: [(&str, &str, &[&str]); 40] = [
     ("DELETE", "/v1/policies/{pattern}/groups/{group}", &[ADMIN]),
     ("GET", "/openapi.json", &[READER, ADMIN]),
     ("HEAD", "/openapi.json", &[READER, ADMIN]),
+    ("GET", "/metrics", &[READER, ADMIN]),
+    ("HEAD", "/metrics", &[READER, ADMIN]),
     ("GET", "/healthz", EVERYBODY),
     ("HEAD", "/healthz", EVERYBODY),
     ("GET", "/readyz", EVERYBODY),
@@ -56,7 +59,7 @@ const TABLE: [(&str, &str, &[&str]); 40] = [
 ];
 
 /// Probes have no token.
-const EVERYBODY: &[&str] = &["", "wrong", CLIENT, READER, ADMIN];
+const EVERYBODY: &[&str] = &["", "wrong", CLIENT, READER, ADMIN, HOLDER];
 
 async fn guarded(db: &Db, tokens: &[(Scope, &str)]) -> (InProcess, Api) {
     let source = |&(scope, value): &(Scope, &str)| {
@@ -71,7 +74,9 @@ async fn guarded(db: &Db, tokens: &[(Scope, &str)]) -> (InProcess, Api) {
 }
 
 async fn with_all_scopes(db: &Db) -> (InProcess, Api) {
-    guarded(db, &[(Scope::Client, CLIENT), (Scope::Reader, READER), (Scope::Admin, ADMIN)]).await
+    let tokens =
+        [(Scope::Client, CLIENT), (Scope::Reader, READER), (Scope::Admin, ADMIN), (Scope::Holder, HOLDER)];
+    guarded(db, &tokens).await
 }
 
 #[tokio::test]

@@ -12,14 +12,15 @@ fn policy(limit: u64, round_wait_ms: u64) -> Value {
     })
 }
 
-/// Rows of a brand-new key are made by all of them at once, when there is nothing yet that could be locked.
+/// Rows of a brand-new key are made by all of them at once, when there is nothing yet that could be locked. None passes
+/// its requests on, as when they cannot reach each other: it is the row that decides.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_holders_grant_a_limit_of_one_once() {
     const CLIENTS: usize = 16;
     let db = Db::new().await;
     let mut holders = Vec::new();
     for _ in 0..4 {
-        holders.push(InProcess::start(db.url()).await);
+        holders.push(InProcess::start_apart(db.url()).await);
     }
     holders[0].policy("*", policy(1, 0)).await;
     let callers: Vec<Caller> = holders.iter().map(InProcess::caller).collect();

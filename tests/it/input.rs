@@ -1,6 +1,6 @@
 //! Whatever is sent, the answer is a problem that says where the fault is; never a 500, and nothing is written.
 
-use pgsemaphore_tests::{Api, Db, InProcess};
+use pgsemaphore_tests::{Api, Db, InProcess, until};
 use serde_json::json;
 
 const BOTH: [&str; 2] = ["/v1/semaphores/k/request", "/v1/semaphores/k/sync"];
@@ -182,7 +182,7 @@ async fn usage_of_a_key_with_a_policy_alone_is_zero() {
 async fn health_and_the_document() {
     let (_db, _holder, api) = holder().await;
     assert_eq!(api.get("/healthz").await.status, 200);
-    assert_eq!(api.get("/readyz").await.status, 200);
+    until("it is ready", async || api.get("/readyz").await.status == 200).await;
     let document = api.get("/openapi.json").await.body;
     assert!(document["paths"]["/v1/semaphores/{key}/request"]["post"]["responses"]["409"].is_object());
 }

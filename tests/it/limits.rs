@@ -141,7 +141,7 @@ async fn a_holder_without_files_left_takes_connections_again_when_there_are() {
     let db = Db::new().await;
     let holder = Serve::start(db.url()).await;
     let api = Api::new(holder.url());
-    assert_eq!(api.get("/readyz").await.status, 200);
+    until("it is ready", async || api.get("/readyz").await.status == 200).await;
     let open = std::fs::read_dir(format!("/proc/{}/fd", holder.pid())).expect("its files").count();
     let limit = std::process::Command::new("prlimit")
         .args(["--pid", &holder.pid().to_string(), &format!("--nofile={}:", open + 5)])
@@ -150,7 +150,7 @@ async fn a_holder_without_files_left_takes_connections_again_when_there_are() {
     let held = connections(holder.url(), 10, b"GET").await;
     until("it runs out of files", async || holder.stderr().contains("can't take connections")).await;
     drop(held);
-    assert_eq!(api.get("/readyz").await.status, 200);
+    until("it is ready", async || api.get("/readyz").await.status == 200).await;
 }
 
 #[tokio::test]

@@ -113,7 +113,7 @@ async fn requests_that_wait_hold_no_connection() {
     let caller = holder.caller();
     holder.policy("slow:*", policy(1000, 60_000)).await;
     holder.policy("fast", policy(1000, 0)).await;
-    let waiting: Vec<_> = (0..300)
+    let waiting: Vec<_> = (0..500)
         .map(|n| {
             let (holder, client) = (holder.holder().clone(), Worker::new(format!("c{n}")));
             let message = serde_json::from_value(client.wants(1)).expect("a message");
@@ -136,7 +136,7 @@ async fn requests_that_wait_hold_no_connection() {
     })
     .await;
     let ended = waiting.iter().filter(|call| call.is_finished()).count();
-    assert_eq!(ended, 0, "of 300 requests that wait for a minute");
+    assert_eq!(ended, 0, "of 500 requests that wait for a minute");
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }
 

@@ -1,6 +1,6 @@
 //! Secrets are planted everywhere, everything is provoked, and all that is written is searched for them.
 
-use pgsemaphore_tests::{Api, Authority, Db, Process, Serve, until};
+use pgsemaphore_tests::{Api, Authority, Db, Process, Serve, key_at, until, until_acquainted};
 use queue_client::{Credentials, Endpoint, HttpTransport, Transport as _, wire::Message};
 use sqlx::AssertSqlSafe;
 
@@ -80,6 +80,33 @@ async fn provoke_over_tls(url: &str, authority: &str) {
         let credentials = Credentials::default().authorities(authority).token(token);
         let transport = HttpTransport::new(&[url], &credentials).expect("a transport");
         let _ = transport.call("k", Endpoint::Sync, &Message::new("w")).await;
+    }
+}
+
+#[tokio::test]
+async fn what_holders_show_each_other_is_in_no_log() {
+    let db = Db::new().await;
+    let variables = [
+        ("PGSEMAPHORE_LOG", "trace"),
+        ("PGSEMAPHORE_DATABASE_URL", db.url()),
+        ("PGSEMAPHORE_CLIENT_TOKEN", TOKENS[0]),
+        ("PGSEMAPHORE_HOLDER_TOKEN", "pl4nted-holder"),
+    ];
+    let holders = [Serve::start_in(&[], &variables).await, Serve::start_in(&[], &variables).await];
+    until_acquainted(db.pool(), 2).await;
+    let key = key_at(db.pool(), holders[0].url()).await;
+    let target = format!("/v1/semaphores/{key}/request");
+    until("one is passed on", async || {
+        let api = Api::new(holders[1].url()).with_token(TOKENS[0]);
+        assert_eq!(
+            api.post(&target, r#"{"v":1,"client_id":"w"}"#).await.code(),
+            (404, "semaphore_not_found")
+        );
+        holders[0].stderr().contains("h2::")
+    })
+    .await;
+    for holder in holders {
+        clean("a holder's log", &holder.stderr());
     }
 }
 

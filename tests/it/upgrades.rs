@@ -1,7 +1,7 @@
 //! Schemas of other ages, and migrations that fail or meet.
 
 use crate::command_line::{fails, ok};
-use pgsemaphore_tests::{Api, Db, InProcess, Serve, message};
+use pgsemaphore_tests::{Api, Db, InProcess, Serve, message, until};
 use serde_json::json;
 
 async fn without_schema() -> Db {
@@ -23,6 +23,10 @@ async fn execute(db: &Db, statement: &'static str) {
     sqlx::raw_sql(statement).execute(db.pool()).await.expect(statement);
 }
 
+async fn is_ready(url: &str) {
+    until("it is ready", async || Api::new(url).get("/readyz").await.status == 200).await;
+}
+
 #[tokio::test]
 async fn an_older_holder_runs_on_a_newer_schema() {
     let db = Db::new().await;
@@ -31,7 +35,7 @@ async fn an_older_holder_runs_on_a_newer_schema() {
          VALUES (9999, 'of a later version', true, '', 0);
          ALTER TABLE pgsemaphore_data.semaphores ADD COLUMN of_a_later_version integer").await;
     let holder = InProcess::start(db.url()).await;
-    assert_eq!(Api::new(holder.url()).get("/readyz").await.status, 200);
+    is_ready(holder.url()).await;
     holder.policy("k", json!({"limit": 3, "round_wait_ms": 0, "round_period_ms": 0})).await;
     let wants = json!({"demand": [{"group": "", "count": 2}]});
     let (status, reply) = holder.request("k", message("w", wants)).await;
@@ -77,6 +81,6 @@ async fn holders_and_a_migration_that_start_together_migrate_once() {
     let (first, second, third, _) = tokio::join!(start(), start(), start(), migrate);
     assert_eq!(applied(&db).await, all());
     for holder in [&first, &second, &third] {
-        assert_eq!(Api::new(holder.url()).get("/readyz").await.status, 200);
+        is_ready(holder.url()).await;
     }
 }

@@ -18,7 +18,7 @@ pub struct Api {
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// The body as JSON, null if there is none.
+    /// The body as JSON, or as a string if it is plain text; null if there is none.
     pub body: Value,
     head: String,
 }
@@ -87,9 +87,15 @@ impl Answer {
     fn read(whole: &str) -> Self {
         let (head, body) = whole.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {whole}"));
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let body =
-            if body.is_empty() { Value::Null } else { serde_json::from_str(body).expect("a JSON body") };
-        let answer = Self { status: status.expect("a status"), body, head: head.to_lowercase() };
+        let head = head.to_lowercase();
+        let body = if body.is_empty() {
+            Value::Null
+        } else if head.contains("content-type: text/plain") {
+            Value::String(body.to_owned())
+        } else {
+            serde_json::from_str(body).expect("a JSON body")
+        };
+        let answer = Self { status: status.expect("a status"), body, head };
         if answer.status >= 400 && answer.body != Value::Null {
             assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{whole}");
             assert_eq!(answer.body["status"], answer.status, "{whole}");

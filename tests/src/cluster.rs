@@ -11,6 +11,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
 
 const TEMPLATE: &str = "pgsemaphore_template";
+const CONNECTIONS: &str = "400";
 
 /// A fresh, migrated database; it is dropped with this value.
 #[derive(Debug)]
@@ -61,7 +62,33 @@ impl Drop for Db {
 ///
 /// When PostgreSQL cannot be started: the message says why.
 pub async fn private_cluster() -> Embedded {
-    let cluster = tokio::task::spawn_blocking(|| Embedded::start(&options()))
+    migrated(options()).await
+}
+
+/// As [`private_cluster`], and others than this machine's own may reach it, from addresses of a [`Network`].
+///
+/// [`Network`]: crate::Network
+///
+/// # Panics
+///
+/// When PostgreSQL cannot be started: the message says why.
+pub async fn reachable_cluster() -> Embedded {
+    let cluster = migrated(options().setting("listen_addresses", "*")).await;
+    let rules = cluster.folder().join("data/pg_hba.conf");
+    let mut rules = std::fs::File::options().append(true).open(rules).expect("its rules of access");
+    std::io::Write::write_all(&mut rules, b"host all all 198.18.0.0/15 trust\n").expect("one rule more");
+    let mut admin = PgConnection::connect(&cluster.url()).await.expect("the cluster");
+    execute(&mut admin, "SELECT pg_reload_conf()".to_owned()).await;
+    cluster
+}
+
+/// Settings of a test cluster in this folder.
+pub(crate) fn options_in(folder: std::path::PathBuf) -> Options {
+    Options::in_folder(folder).fast_and_open().setting("max_connections", CONNECTIONS)
+}
+
+async fn migrated(options: Options) -> Embedded {
+    let cluster = tokio::task::spawn_blocking(move || Embedded::start(&options))
         .await
         .expect("no panic")
         .unwrap_or_else(|error| panic!("{error}"));
@@ -75,7 +102,7 @@ enum Order {
 }
 
 fn options() -> Options {
-    Options::temporary().fast_and_open().setting("max_connections", "400")
+    Options::temporary().fast_and_open().setting("max_connections", CONNECTIONS)
 }
 
 fn cluster() -> &'static mpsc::UnboundedSender<Order> {

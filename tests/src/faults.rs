@@ -1,6 +1,8 @@
 //! What a DBA, an outage or a bad day does to the sessions of a holder in PostgreSQL.
 
 use crate::until::until;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use sqlx::{Connection as _, PgConnection, PgPool};
 
 /// A key's row, locked by a session of its own, as by somebody in psql who has gone to lunch.
@@ -27,6 +29,24 @@ impl RowLock {
     pub async fn release(self) {
         self.session.close().await.expect("an orderly goodbye");
     }
+}
+
+/// Freezes a whole PostgreSQL, the postmaster with this process id and its backends, or lets it go on.
+///
+/// # Panics
+///
+/// When it does not run.
+pub fn signal_cluster(postmaster: u32, signal: Signal) {
+    let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    for id in ids.filter(|id| *id == postmaster || parent(*id) == Some(postmaster)) {
+        let _ended = kill(Pid::from_raw(id.cast_signed()), signal);
+    }
+}
+
+fn parent(process: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Ends all sessions of holders in this database, as `pg_terminate_backend` does. Says how many.

@@ -1,7 +1,7 @@
 //! A holder in the test's own process, reached over HTTP as a client does.
 
 use crate::{Caller, Db};
-use pgsemaphore::{Holder, Store, http};
+use pgsemaphore::{Holder, Settings, Store, http};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ pub struct InProcess {
     url: String,
     client: reqwest::Client,
     server: tokio::task::JoinHandle<()>,
+    /// It serves while this is there.
+    _asks: tokio::sync::mpsc::Sender<()>,
 }
 
 impl InProcess {
@@ -30,22 +32,34 @@ impl InProcess {
 
     /// Starts a holder with at most so many connections to its database.
     pub async fn start_with(url: &str, connections: u32, forget_after: Duration) -> Self {
-        Self::serve(url, connections, forget_after, http::Options::default()).await
+        let peers = http::Peers::of(None, None, None).await.expect("a way to call other holders");
+        let options = http::Options { peers: Some(peers), ..http::Options::default() };
+        Self::serve(url, connections, Settings { forget_after, ..quiet() }, options).await
+    }
+
+    /// Starts a holder that passes nothing on to others.
+    pub async fn start_apart(url: &str) -> Self {
+        Self::serve(url, CONNECTIONS, quiet(), http::Options::default()).await
     }
 
     /// Starts a holder that not everybody may call.
     pub async fn start_guarded(url: &str, options: http::Options) -> Self {
-        Self::serve(url, CONNECTIONS, Duration::from_secs(600), options).await
+        Self::serve(url, CONNECTIONS, quiet(), options).await
     }
 
-    async fn serve(url: &str, connections: u32, forget_after: Duration, options: http::Options) -> Self {
+    /// Starts a holder that looks at its database as `settings` say; others do so once.
+    pub async fn start_checking(url: &str, settings: Settings) -> Self {
+        Self::serve(url, CONNECTIONS, settings, http::Options::default()).await
+    }
+
+    async fn serve(url: &str, connections: u32, settings: Settings, options: http::Options) -> Self {
         let store = Store::connect(url, connections).await.expect("the test database");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let holder = Holder::start(store, url.as_str(), forget_after);
-        let serving = http::serve(listener, holder.clone(), options, std::future::pending());
-        let server = tokio::spawn(serving);
-        Self { holder, url, client: client(), server }
+        let holder = Holder::start(store, url.as_str(), settings).await;
+        let (asks, asked) = tokio::sync::mpsc::channel(1);
+        let server = tokio::spawn(http::serve(listener, holder.clone(), options, asked));
+        Self { holder, url, client: client(), server, _asks: asks }
     }
 
     /// Where it listens.
@@ -109,6 +123,11 @@ impl Drop for InProcess {
     fn drop(&mut self) {
         self.server.abort();
     }
+}
+
+/// Tests count round trips and sessions.
+fn quiet() -> Settings {
+    Settings { self_check_every: Duration::from_secs(3600), ..Settings::default() }
 }
 
 /// A message that says who speaks, and what else `fields` say.

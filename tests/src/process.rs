@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinHandle;
 
+use crate::network::Network;
 use crate::until::until;
 
 /// The hang guard of a whole run: the demo is the longest.
@@ -51,7 +52,7 @@ impl Process {
         arguments: impl IntoIterator<Item = I>,
         variables: &[(&str, &str)],
     ) -> Self {
-        Self::spawn("pgsemaphore", arguments, variables)
+        Self::spawn(&mut Command::new(binary("pgsemaphore")), arguments, variables)
     }
 
     /// Starts another binary of this workspace.
@@ -63,16 +64,14 @@ impl Process {
         name: &str,
         arguments: impl IntoIterator<Item = I>,
     ) -> Self {
-        Self::spawn(name, arguments, &[])
+        Self::spawn(&mut Command::new(binary(name)), arguments, &[])
     }
 
     fn spawn<I: AsRef<std::ffi::OsStr>>(
-        name: &str,
+        command: &mut Command,
         arguments: impl IntoIterator<Item = I>,
         variables: &[(&str, &str)],
     ) -> Self {
-        let binary = binary(name);
-        let mut command = Command::new(&binary);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
             if name.starts_with("PGSEMAPHORE_") && name != "PGSEMAPHORE_PG_BIN" || name == "DATABASE_URL" {
@@ -87,7 +86,7 @@ impl Process {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .unwrap_or_else(|error| panic!("cannot run {}: {error}", binary.display()));
+            .unwrap_or_else(|error| panic!("cannot run it: {error}"));
         let pid =
             child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw).expect("a running child");
         let stdin = child.stdin.take().expect("a piped stdin");
@@ -248,12 +247,29 @@ impl Serve {
     ///
     /// When it ends before it listens.
     pub async fn start_in(options: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::listening(Process::start_in(Self::arguments(options), variables)).await
+    }
+
+    /// As [`Serve::with_options`], in a network of its own.
+    ///
+    /// # Panics
+    ///
+    /// When it ends before it listens.
+    pub async fn start_inside(network: &Network, options: &[&str]) -> Self {
+        let mut command = network.command(binary("pgsemaphore").as_os_str()).into();
+        Self::listening(Process::spawn(&mut command, Self::arguments(options), &[])).await
+    }
+
+    fn arguments<'a>(options: &[&'a str]) -> Vec<&'a str> {
         let mut arguments = vec!["serve", "--end-with-stdin"];
         if !options.contains(&"--listen") {
             arguments.extend(["--listen", "127.0.0.1:0"]);
         }
         arguments.extend(options);
-        let mut process = Process::start_in(&arguments, variables);
+        arguments
+    }
+
+    async fn listening(mut process: Process) -> Self {
         until("the holder listens", async || {
             if let Some(status) = process.child.try_wait().expect("the child's status") {
                 panic!("the holder ended before it listened: {status}");

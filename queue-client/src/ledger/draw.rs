@@ -10,7 +10,7 @@ use queue_wire::{LeaseVerdict, Reply, Status};
 
 use super::fund::{Fund, Returned, Ticket};
 use super::lease::{Lease, Told};
-use super::{BlockId, Ledger};
+use super::{BlockId, Happening, Ledger};
 
 /// Unused funds are looked for when there are this many, and again at twice what is left.
 const FUNDS_MIN: usize = 16;
@@ -151,6 +151,8 @@ impl Ledger {
         }
         self.contention.key = reply.contended;
         self.contention.groups.clone_from(&reply.contended_groups);
+        let (key, groups) = (reply.contended, reply.contended_groups.clone());
+        self.happened.push(Happening::Contended { key, groups });
         let live: Vec<BlockId> =
             self.leases.iter().filter(|(_, lease)| lease.is_live()).map(|(id, _)| id.clone()).collect();
         for id in live {
@@ -167,13 +169,17 @@ impl Ledger {
         let id = BlockId(verdict.id.as_str().into());
         let Some(lease) = self.leases.get(&id) else {
             let new = verdict.round.is_some_and(|round| round > self.seen);
-            let open = matches!(verdict.status, Status::Active | Status::Retired);
+            let open = matches!(verdict.status, Status::Active | Status::Retired | Status::Other);
             if new && open {
                 self.take_up(id, verdict, told);
             }
             return 0;
         };
         let group = lease.group.clone();
+        if lease.is_live() && verdict.status == Status::Retired {
+            let undrawn = lease.counts().undrawn;
+            self.happened.push(Happening::Retired { group: group.clone(), undrawn });
+        }
         let lost = match verdict.status {
             Status::Settled | Status::NotFound => lease.counts().running,
             _ => 0,
@@ -205,8 +211,12 @@ impl Ledger {
         if self.end_declared(&id, adopted) {
             self.running -= adopted; // these are counted with the lease from now on
         }
-        if verdict.status == Status::Retired || self.draining || adopted > 0 {
+        // One of a status that we don't know is given back.
+        if verdict.status != Status::Active || self.draining || adopted > 0 {
             lease.stop();
+        } else {
+            let (group, permits) = (lease.group.clone(), lease.counts().undrawn);
+            self.happened.push(Happening::Lent { group, permits });
         }
         self.last_ticket = Some(ticket);
         self.tickets.insert(ticket, id.clone());

@@ -18,12 +18,15 @@
 //! goes to the ledger. A message that says `stopped` states the counts of such a `take_out`. Equal words are equal
 //! states, so a compare-and-swap that succeeds after others have come and gone is still right.
 //!
+//! `queue-client/loom` compiles this file with other atomics, and takes every way in which these steps can meet.
+//!
 //! No clock is read: see `lease.rs` for why a draw may be late.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use queue_wire::COUNT_MAX;
+
+use super::atomic::{AtomicU64, Ordering};
 
 /// Bits of a count; what is above two of them is the ticket.
 const COUNT_BITS: u32 = 20;

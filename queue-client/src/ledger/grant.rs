@@ -96,6 +96,11 @@ impl Grant {
         self.heard
     }
 
+    /// Permits that nobody uses, which the holder may still count.
+    pub(super) fn unconfirmed(&self) -> u64 {
+        (self.permits - self.heard).saturating_sub(self.running)
+    }
+
     /// Whether the holder has to be told something.
     pub(super) fn due(&self) -> bool {
         self.confirmed < self.permits || self.heard < self.released

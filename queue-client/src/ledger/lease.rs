@@ -205,6 +205,13 @@ impl Lease {
         (self.stopped && !self.stop_heard) || (prompt && self.heard.1 < self.released())
     }
 
+    /// Permits that nobody uses, which the holder may still count.
+    pub(super) fn unconfirmed(&self) -> u64 {
+        let (drawn, released) = self.heard;
+        let counted = if self.stop_heard { drawn } else { self.permits };
+        counted.saturating_sub(released + self.counts().running)
+    }
+
     /// Whether there is anything that the holder has not heard.
     pub(super) fn has_news(&self) -> bool {
         let Counts { undrawn, running } = self.counts();

@@ -14,12 +14,18 @@
 //! decides which lease is in a fund and takes its counts from there, so that it is the same whether a draw was an event
 //! or not.
 
+/// What a fund is made of, by which a checker of all interleavings replaces it.
+mod atomic {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering};
+}
 mod draw;
 pub(crate) mod fund;
 mod grant;
+mod happening;
 mod lease;
 #[cfg(test)]
 mod lease_tests;
+mod left;
 mod lineage;
 #[cfg(test)]
 mod lineage_tests;
@@ -39,6 +45,7 @@ use draw::Contention;
 pub(crate) use draw::Drawn;
 use fund::{Fund, Ticket};
 use grant::Grant;
+pub use happening::Happening;
 use lease::{Lease, Told};
 use lineage::Lineage;
 use queue::Queue;
@@ -139,6 +146,10 @@ pub struct Ledger {
     tell_all_now: bool,
     /// When a client that holds something has to be heard again.
     heartbeat_at: Option<u64>,
+    /// Which part of more demand than a request may state is stated next.
+    demand_turn: usize,
+    /// Of the latest reply.
+    happened: Vec<Happening>,
     draining: bool,
     fenced: bool,
 }
@@ -182,6 +193,8 @@ impl Ledger {
             tell_all: false,
             tell_all_now: false,
             heartbeat_at: None,
+            demand_turn: 0,
+            happened: Vec::new(),
             draining: false,
             fenced: false,
         }
@@ -257,6 +270,7 @@ impl Ledger {
         if self.fenced || self.is_deaf_to(number) {
             return 0;
         }
+        self.happened.clear();
         let ended = self.end(number);
         // What a request reports is taken in in its first round, and it may have been answered after a later one.
         let parked = ended.is_some_and(|ended| ended.kind != Kind::Sync);
@@ -278,6 +292,7 @@ impl Ledger {
             self.heartbeat_at = told.at.map(|told_at| told_at.saturating_add(within));
             match ended.kind {
                 Kind::Request => {
+                    self.demand_turn = self.demand_turn.wrapping_add(1);
                     self.stated = !reply.blocked.is_empty();
                     self.ask_again_at = ask_again_at_ms;
                 }
@@ -377,9 +392,12 @@ impl Ledger {
         let id = BlockId(verdict.id.as_str().into());
         let Some(before) = self.grants.get(&id) else {
             let new = verdict.round.is_some_and(|round| round > self.seen);
-            let open = matches!(verdict.status, Status::Active | Status::Expired);
+            // Of a status that we don't know nothing runs before the holder has confirmed the claim.
+            let open = matches!(verdict.status, Status::Active | Status::Expired | Status::Other);
             if let Some(mut grant) = (new && open).then(|| Grant::taken_up(verdict)).flatten() {
                 self.end_declared(&id, grant.adopt(self.declared(&id)));
+                let (group, permits) = (grant.group.clone(), grant.covered());
+                self.happened.push(Happening::Granted { group, permits });
                 self.put(id, grant);
             }
             return 0;

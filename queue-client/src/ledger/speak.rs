@@ -114,6 +114,19 @@ impl Ledger {
         [self.sync_at(), self.park_at(), self.request_at(), lapse_at].into_iter().flatten().min()
     }
 
+    /// When a report is due that keeps something alive: of a lease, or of a client that must not seem silent.
+    pub fn heartbeat_at(&self) -> Option<u64> {
+        let idle = self.sync.in_flight.is_none();
+        let heartbeat = self.heartbeat_at.filter(|_| idle && self.holds_something());
+        let heartbeat = heartbeat.map(|at| at.max(self.sync.not_before));
+        let beat = self.beats.first().map(|(at, _)| *at);
+        [beat, heartbeat].into_iter().flatten().min().filter(|_| !self.fenced)
+    }
+
+    fn holds_something(&self) -> bool {
+        !self.grants.is_empty() || !self.leases.is_empty()
+    }
+
     fn sync_at(&self) -> Option<u64> {
         if self.fenced {
             return None;
@@ -127,7 +140,7 @@ impl Ledger {
         let unheard = self.unanswered.is_some_and(|first| !asks && asked.is_none_or(|asked| asked < first));
         let unsaid = !self.due.is_empty() || !self.due_leases.is_empty() || !self.excess.is_empty();
         let unsaid = unsaid || unheard || self.has_to_tell_all();
-        let heartbeat = self.heartbeat_at.filter(|_| !self.grants.is_empty() || !self.leases.is_empty());
+        let heartbeat = self.heartbeat_at.filter(|_| self.holds_something());
         let overdue = self.overdue.first().map(|(at, _)| *at);
         let other = [unsaid.then_some(0), heartbeat, overdue].into_iter().flatten().min();
         // A lease is worth a call before the pause ends.
@@ -164,7 +177,8 @@ impl Ledger {
     fn request(&mut self, now_ms: u64) -> Call {
         self.give_back_excess();
         let mut message = self.message();
-        message.demand = self.demand(now_ms);
+        let parts = self.lacking.len().div_ceil(DEMAND_MAX);
+        message.demand = self.demand(now_ms, parts);
         let news: Vec<BlockId> =
             self.leases.iter().filter(|(_, lease)| lease.has_news()).map(|(id, _)| id.clone()).collect();
         // Also when there is none: it says that this client can hold leases.
@@ -173,7 +187,8 @@ impl Ledger {
         message.leases = Some(leases);
         self.news = false;
         self.stated = !message.demand.is_empty();
-        message.wait_ms = if self.stated { REQUEST_PARK_MS } else { 0 };
+        // While there is more to state than one message holds, none is kept: the other parts have their turns.
+        message.wait_ms = if self.stated && parts == 1 { REQUEST_PARK_MS } else { 0 };
         self.request.send(self.last_call, now_ms);
         Call { number: self.last_call, endpoint: Endpoint::Request, message }
     }
@@ -247,19 +262,20 @@ impl Ledger {
         message
     }
 
-    /// What each group lacks, oldest first, with true ages.
-    fn demand(&self, now_ms: u64) -> Vec<Demand> {
+    /// What each group lacks, oldest first, with true ages; of more `parts` than one, the one whose turn it is.
+    fn demand(&self, now_ms: u64, parts: usize) -> Vec<Demand> {
         let lacking = self.lacking.iter().filter_map(|group| Some((group, self.queues.get(group)?)));
         let mut entries: Vec<_> = lacking
             .filter_map(|(group, queue)| Some((queue.lacking_since()?, group, queue.lack())))
             .collect();
         entries.sort();
-        entries.truncate(DEMAND_MAX);
-        let demand = entries.into_iter().map(|(since, group, lack)| Demand {
-            group: group.clone(),
-            count: lack.min(COUNT_MAX),
-            oldest_age_ms: now_ms.saturating_sub(since).min(OLDEST_AGE_MAX_MS),
-        });
+        let part = self.demand_turn.checked_rem(parts).unwrap_or(0);
+        let demand =
+            entries.into_iter().skip(part * DEMAND_MAX).take(DEMAND_MAX).map(|(since, group, lack)| Demand {
+                group: group.clone(),
+                count: lack.min(COUNT_MAX),
+                oldest_age_ms: now_ms.saturating_sub(since).min(OLDEST_AGE_MAX_MS),
+            });
         demand.collect()
     }
 

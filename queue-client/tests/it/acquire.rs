@@ -1,7 +1,9 @@
-use queue_client::wire::Code;
-use queue_client::{AcquireError, CallError, Endpoint, Permit};
+use std::time::Duration;
 
-use crate::scripted::{Log, client, problem};
+use queue_client::wire::{Code, Reason};
+use queue_client::{AcquireError, CallError, Cause, Endpoint, Permit};
+
+use crate::scripted::{Log, client, problem, waits};
 
 #[tokio::test(start_paused = true)]
 async fn a_permit_comes_when_its_claim_is_confirmed_and_goes_back_when_dropped() {
@@ -144,10 +146,89 @@ fn a_permit_may_go_anywhere() {
     sendable::<Permit>();
 }
 
-/// Polls once; true while it waits.
-async fn waits<F: Future + Unpin>(future: &mut F) -> bool {
-    std::future::poll_fn(|context| {
-        std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_pending())
-    })
-    .await
+#[tokio::test(start_paused = true)]
+async fn an_acquire_whose_time_is_over_says_why_it_waited() {
+    let (_client, semaphore, mut holder) = client();
+    let limit = Duration::from_secs(3);
+    let acquire = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire_timeout("", limit).await }
+    });
+    holder.request_of(1).await.answer(holder.nothing(1));
+    let error = acquire.await.unwrap().unwrap_err();
+    assert_eq!(error, AcquireError::TimedOut { cause: Some(Cause::Refused(Reason::Limit)) });
+    assert!(error.to_string().contains("the shared limit is reached"), "{error}");
+    holder.request_of(0).await.answer(holder.nothing(0));
+    assert!(semaphore.blocked().is_empty() && holder.is_quiet().await, "its place is given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_that_is_served_in_time_gets_its_permit() {
+    let (_client, semaphore, mut holder) = client();
+    let acquire = tokio::spawn(async move { semaphore.acquire_timeout("", Duration::from_secs(3)).await });
+    holder.request_of(1).await.answer(holder.grant("a", "", 1));
+    holder.confirm_next().await;
+    drop(acquire.await.unwrap().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poller_gets_what_there_is_as_soon_as_there_is_one() {
+    let (_client, semaphore, mut holder) = client();
+    let mut polled = Box::pin(semaphore.acquire_up_to("", 5));
+    assert!(waits(&mut polled).await);
+    holder.request_of(5).await.answer(holder.grant("a", "", 3));
+    holder.confirm_next().await;
+    let more = holder.request_of(2).await;
+    let permits = polled.await.unwrap();
+    assert_eq!(permits.len(), 3);
+    let cleared = holder.request_of(0).await;
+    more.answer(Err(CallError::Superseded));
+    cleared.answer(holder.nothing(0));
+    drop(permits);
+    assert_eq!(holder.expect(Endpoint::Sync).await.reports(), [("a", 3, 3)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poller_takes_no_more_than_it_wants_and_nobodys_turn() {
+    let (_client, semaphore, mut holder) = client();
+    assert_eq!(semaphore.acquire_up_to("", 0).await.unwrap().len(), 0);
+    assert!(holder.is_quiet().await);
+    let mut before = Box::pin(semaphore.acquire(""));
+    assert!(waits(&mut before).await);
+    let mut polled = Box::pin(semaphore.acquire_up_to("", 2));
+    assert!(waits(&mut polled).await);
+    let mut after = Box::pin(semaphore.acquire(""));
+    assert!(waits(&mut after).await);
+    holder.request_of(4).await.answer(holder.grant("a", "", 4));
+    holder.confirm_next().await;
+    let _permits = (before.await.unwrap(), after.await.unwrap());
+    assert_eq!(polled.await.unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poller_draws_what_a_lease_has() {
+    let (_client, semaphore, mut holder) = client();
+    let first = tokio::spawn({
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire_up_to("g", 2).await }
+    });
+    holder.request_of(2).await.answer(holder.lend(&[("l", "g", 6)]));
+    let first = first.await.unwrap().unwrap();
+    let rest = semaphore.acquire_up_to("g", 10).await.unwrap();
+    assert_eq!((first.len(), rest.len()), (2, 4), "without waiting for more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poller_hears_what_waiting_does_not_cure() {
+    let (_client, semaphore, mut holder) = client();
+    let mut polled = Box::pin(semaphore.acquire_up_to("", 5));
+    assert!(waits(&mut polled).await);
+    let refusal = CallError::NotFound(problem(404, Code::SemaphoreNotFound));
+    holder.request_of(5).await.answer(Err(refusal));
+    assert!(matches!(polled.await.unwrap_err(), AcquireError::SemaphoreNotFound { .. }));
+}
+
+#[test]
+fn errors_are_small() {
+    assert!(size_of::<AcquireError>() <= 48, "{}", size_of::<AcquireError>());
 }

@@ -1,5 +1,7 @@
+use std::time::Duration;
+
 use queue_client::wire::Code;
-use queue_client::{AcquireError, CallError, Endpoint, Permit, QueueClient, Semaphore};
+use queue_client::{AcquireError, CallError, DrainError, Endpoint, Permit, QueueClient, Semaphore};
 
 use crate::scripted::{Holder, client, problem};
 
@@ -14,7 +16,7 @@ async fn one_running() -> (QueueClient, Semaphore, Holder, Permit) {
     (client, semaphore, holder, acquire.await.unwrap().unwrap())
 }
 
-fn drain(client: &QueueClient) -> tokio::task::JoinHandle<Result<(), queue_client::DrainError>> {
+fn drain(client: &QueueClient) -> tokio::task::JoinHandle<Result<(), DrainError>> {
     let client = client.clone();
     tokio::spawn(async move { client.drain().await })
 }
@@ -65,7 +67,8 @@ async fn a_refused_drain_can_be_tried_again() {
     let report = holder.expect(Endpoint::Sync).await;
     report.answer(Err(CallError::Refused(problem(401, Code::Unauthenticated))));
     let error = drained.await.unwrap().unwrap_err();
-    assert_eq!((error.key.as_str(), error.problem.status), ("account:42", 401));
+    let DrainError::Refused { key, problem } = error else { panic!("{error}") };
+    assert_eq!((key.as_str(), problem.status), ("account:42", 401));
 
     let drained = drain(&client);
     holder.confirm_next().await;
@@ -83,4 +86,40 @@ async fn a_semaphore_that_nobody_refers_to_goes_on_where_it_was() {
     let semaphore = client.semaphore("account:42");
     tokio::spawn(async move { semaphore.acquire("").await.map(drop) });
     assert!(holder.request_of(1).await.message.call > number);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_whose_time_is_over_says_what_is_left_and_goes_on() {
+    let (client, _semaphore, mut holder, permit) = one_running().await;
+    let limit = Duration::from_secs(5);
+    let error = client.drain_timeout(limit).await.unwrap_err();
+    let DrainError::TimedOut { left, .. } = &error else { panic!("{error}") };
+    assert_eq!((left[0].key.as_str(), left[0].running, left[0].unconfirmed), ("account:42", 1, 0));
+    assert!(error.to_string().contains("\"account:42\": 1 permits in use"), "{error}");
+
+    drop(permit);
+    let unanswered = holder.expect(Endpoint::Sync).await;
+    let error = client.drain_timeout(limit).await.unwrap_err();
+    let DrainError::TimedOut { left, .. } = error else { panic!("{error}") };
+    assert_eq!((left[0].running, left[0].unconfirmed, left[0].unreachable), (0, 1, false));
+
+    unanswered.answer(Err(CallError::Unreachable("no route".into())));
+    let again = holder.expect(Endpoint::Sync).await;
+    let error = client.drain_timeout(limit).await.unwrap_err();
+    assert!(error.to_string().contains("1 given back and not confirmed, and no holder answers"), "{error}");
+    let confirmed = holder.confirm(&again);
+    again.answer(confirmed);
+    client.drain_timeout(limit).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_of_leases_says_what_is_not_confirmed() {
+    let (client, semaphore, mut holder) = client();
+    let acquire = tokio::spawn(async move { semaphore.acquire("g").await });
+    holder.request_of(1).await.answer(holder.lend(&[("l", "g", 10)]));
+    let permit = acquire.await.unwrap().unwrap();
+    let error = client.drain_timeout(Duration::from_secs(1)).await.unwrap_err();
+    let DrainError::TimedOut { left, .. } = error else { panic!("{error}") };
+    assert_eq!((left[0].running, left[0].unconfirmed), (1, 9));
+    drop(permit);
 }

@@ -3,9 +3,17 @@
 #![allow(clippy::unwrap_used)]
 
 mod acquire;
+mod blocked;
+mod cancel;
 mod drain;
+mod events;
 mod leases;
+mod limits;
 mod outage;
+mod own_thread;
+mod permit_layer;
 mod scripted;
+mod services;
 mod stress;
 mod successor;
+mod unknown;

@@ -108,3 +108,27 @@ async fn a_holder_that_has_lost_the_key_frees_the_ledger() {
     holder.expect(Endpoint::Sync).await.answer(Err(gone));
     client.drain().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_released_while_all_holders_were_away_is_reported_when_one_is_back() {
+    let (client, semaphore, mut holder) = client();
+    let acquire = tokio::spawn(async move { semaphore.acquire_up_to("", 3).await });
+    holder.request_of(3).await.answer(holder.grant("a", "", 3));
+    holder.confirm_next().await;
+    let mut permits = acquire.await.unwrap().unwrap();
+    for released in 1..=3 {
+        drop(permits.pop());
+        let asked = holder.expect(Endpoint::Sync).await;
+        assert_eq!(asked.reports(), [("a", 3, released)]);
+        asked.answer(Err(CallError::Unreachable("no route".into())));
+    }
+    for _ in 0..20 {
+        let away = CallError::RetryLater { after: None, detail: "503".to_owned() };
+        holder.expect(Endpoint::Sync).await.answer(Err(away));
+    }
+    let asked = holder.expect(Endpoint::Sync).await;
+    assert_eq!(asked.reports(), [("a", 3, 3)], "all of it");
+    let confirmed = holder.confirm(&asked);
+    asked.answer(confirmed);
+    client.drain().await.unwrap();
+}

@@ -97,7 +97,7 @@ impl Asked {
 pub(crate) struct Holder {
     calls: mpsc::UnboundedReceiver<Asked>,
     takeovers: mpsc::UnboundedReceiver<AskedTakeover>,
-    round: u64,
+    pub(crate) round: u64,
 }
 
 pub(crate) fn client() -> (QueueClient, Semaphore, Holder) {
@@ -227,11 +227,16 @@ impl Holder {
         asked.answer(confirmed);
     }
 
-    /// Whether the client has said nothing more, when all that it can do now is done.
-    pub(crate) async fn is_quiet(&mut self) -> bool {
+    /// All that the client can do now is done.
+    pub(crate) async fn rests(&self) {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Whether the client has said nothing more, when all that it can do now is done.
+    pub(crate) async fn is_quiet(&mut self) -> bool {
+        self.rests().await;
         self.calls.try_recv().is_err()
     }
 }
@@ -287,4 +292,12 @@ impl Log {
     pub(crate) fn all(&self) -> Vec<&'static str> {
         self.0.lock().unwrap().clone()
     }
+}
+
+/// Polls once; true while it waits.
+pub(crate) async fn waits<F: Future + Unpin>(future: &mut F) -> bool {
+    std::future::poll_fn(|context| {
+        std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_pending())
+    })
+    .await
 }

@@ -167,7 +167,7 @@ fn verdict(draft: &Draft, call: &Call, id: &str, kind: Kind, unknown: VerdictSta
 }
 
 fn plan(draft: Draft, answers: Vec<Outcome>) -> Plan {
-    let Draft { now, semaphore, groups, clients, mut blocks, pending, audit, .. } = draft;
+    let Draft { now, semaphore, groups, clients, mut blocks, pending, audit, tally, .. } = draft;
     Plan {
         now,
         groups: groups.into_iter().filter(|(group, _)| draft.changed_groups.contains(group)).collect(),
@@ -179,6 +179,7 @@ fn plan(draft: Draft, answers: Vec<Outcome>) -> Plan {
         clients: clients.into_iter().filter(|(id, _)| draft.changed_clients.contains(id)).collect(),
         semaphore,
         audit,
+        tally,
         answers,
     }
 }

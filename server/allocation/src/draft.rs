@@ -3,7 +3,8 @@
 use crate::fingerprint;
 use crate::names::{BlockId, ClientId, DbTime, Group, Permits, Slot};
 use crate::plan::{Audit, PendingWrite};
-use crate::state::{Block, Client, GroupUsage, Kind, Semaphore, State};
+use crate::state::{Block, Client, GroupUsage, Kind, Semaphore, State, Status};
+use crate::tally::{Retired, Tally};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) struct Draft {
@@ -18,6 +19,7 @@ pub(crate) struct Draft {
     pub(crate) charged: Permits,
     pub(crate) pending: BTreeMap<i32, PendingWrite>,
     pub(crate) audit: Vec<Audit>,
+    pub(crate) tally: Tally,
     /// Demand that was blocked is not stated by anybody any more, so marks may end.
     pub(crate) marks_may_end: bool,
     pub(crate) changed_slots: BTreeSet<Slot>,
@@ -37,6 +39,7 @@ impl Draft {
             charged: 0,
             pending: BTreeMap::new(),
             audit: Vec::new(),
+            tally: Tally::default(),
             marks_may_end: false,
             changed_slots: BTreeSet::new(),
             changed_groups: BTreeSet::new(),
@@ -60,6 +63,7 @@ impl Draft {
     pub(crate) fn insert(&mut self, block: Block) {
         self.changed_slots.insert(block.id.slot);
         self.count(None, Some(&block));
+        self.tally.make(&block);
         if let Some(client) = self.clients.get_mut(&block.client) {
             client.last_block = block.id.round;
             if block.kind == Kind::Lease {
@@ -82,6 +86,7 @@ impl Draft {
             return;
         }
         self.changed_slots.insert(slot);
+        self.tally.change(&before, &block);
         if let Some(n) = before.batch.filter(|_| block.batch.is_none()) {
             self.leave_batch(n);
         }
@@ -94,11 +99,20 @@ impl Draft {
         }
     }
 
+    /// Has nothing drawn any more from a lease.
+    pub(crate) fn retire(&mut self, slot: Slot, because: Retired) {
+        if self.blocks.get(&slot).is_some_and(Block::is_live_lease) {
+            self.tally.retire(because);
+            self.change(slot, |lease| lease.status = Status::Retired);
+        }
+    }
+
     /// Settles an open block whatever still counts of it. Returns what did.
     pub(crate) fn write_off(&mut self, slot: Slot) -> Usage {
         let Some(mut block) = self.blocks.remove(&slot) else { return Usage::default() };
         self.changed_slots.insert(slot);
         self.count(Some(&block), None);
+        self.tally.write_off(&block);
         if let Some(n) = block.batch.take() {
             self.leave_batch(n);
         }

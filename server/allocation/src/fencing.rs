@@ -6,7 +6,8 @@ use crate::call::Call;
 use crate::draft::{Draft, Usage};
 use crate::names::ClientId;
 use crate::plan::{Act, Audit};
-use crate::state::{Client, Incarnation, Kind, Status};
+use crate::state::{Client, Incarnation};
+use crate::tally::Retired;
 use std::cmp::Reverse;
 
 /// How far `seen` may be ahead of both the key's round and the clock: one day, in rounds (microseconds).
@@ -58,16 +59,9 @@ fn introduce(draft: &mut Draft, call: &Call) {
 fn take_over(draft: &mut Draft, client: &ClientId, successor: &Incarnation) {
     let slots = draft.slots_of(client);
     let resume = successor.resumes;
+    slots.iter().for_each(|slot| draft.retire(*slot, Retired::TakenOver));
     let usage: Usage = if resume {
-        let usage = slots.iter().filter_map(|slot| draft.blocks.get(slot)).map(Usage::of).sum();
-        for slot in slots {
-            draft.change(slot, |block| {
-                if block.kind == Kind::Lease {
-                    block.status = Status::Retired;
-                }
-            });
-        }
-        usage
+        slots.iter().filter_map(|slot| draft.blocks.get(slot)).map(Usage::of).sum()
     } else {
         slots.into_iter().map(|slot| draft.write_off(slot)).sum()
     };

@@ -29,6 +29,7 @@ mod retire;
 mod silence;
 mod slots;
 mod state;
+mod tally;
 mod undelivered;
 mod unknown;
 
@@ -45,6 +46,7 @@ pub use state::{
     Batch, Block, Client, Contended, Extra, GroupUsage, Incarnation, Kind, Policy, Provisioning, Semaphore,
     Silence, State, Status,
 };
+pub use tally::{Retired, Tally};
 
 use draft::Draft;
 use undelivered::Owned;

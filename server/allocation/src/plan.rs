@@ -3,6 +3,7 @@
 use crate::answers::Outcome;
 use crate::names::{ClientId, DbTime, Group, Permits, Slot};
 use crate::state::{Block, Client, GroupUsage, Semaphore};
+use crate::tally::Tally;
 use std::collections::BTreeMap;
 
 /// What kind of transaction a plan is for.
@@ -33,6 +34,8 @@ pub struct Plan {
     pub clients: BTreeMap<ClientId, Client>,
     /// Clients whose permits came back, or changed hands, by a declaration and not by their reports.
     pub audit: Vec<Audit>,
+    /// The same in numbers.
+    pub tally: Tally,
     /// One outcome per call, in the order of the calls.
     pub answers: Vec<Outcome>,
 }

@@ -5,7 +5,8 @@ use crate::call::{Call, GrantReport, LeaseReport};
 use crate::draft::Draft;
 use crate::names::{BlockId, Micros, Permits};
 use crate::silence::last_seen_resolution;
-use crate::state::{Block, Kind, Policy, Status};
+use crate::state::{Block, Kind, Policy};
+use crate::tally::Retired;
 use std::collections::BTreeMap;
 
 /// Applies the reports of admitted calls in their order. A call that waits on was heard before, but counts as hearing
@@ -93,14 +94,14 @@ fn apply_grant(draft: &mut Draft, call: &Call, id: BlockId, said: Said) {
 fn apply_lease(draft: &mut Draft, call: &Call, id: &str, said: Said, ttl: Option<Micros>) {
     let Some(id) = BlockId::parse(id).filter(|id| holds(draft, call, *id, Kind::Lease)) else { return };
     let now = draft.now;
+    if said.stopped {
+        draft.retire(id.slot, Retired::GivenBack);
+    }
     draft.change(id.slot, |lease| {
         move_forward(lease, said);
         lease.reported_at = now;
         lease.ttl = ttl.unwrap_or(lease.ttl);
-        if said.stopped {
-            lease.stopped = true;
-            lease.status = Status::Retired;
-        }
+        lease.stopped |= said.stopped;
     });
     if let Some(lease) = draft.block(id).filter(|lease| lease.is_live_lease()) {
         let due = lease.reported_at + lease.ttl;

@@ -8,6 +8,7 @@ use crate::draft::Draft;
 use crate::names::{DbTime, Group, Permits, Slot};
 use crate::plan::Work;
 use crate::state::{Block, GroupUsage, Policy, Provisioning, Semaphore, State, Status};
+use crate::tally::Retired;
 use std::collections::BTreeMap;
 
 /// Whether a transaction has to read all open leases of the key: one may have to be retired. Says yes only where a
@@ -46,20 +47,21 @@ fn group_objects(policy: &Policy, group: &GroupUsage) -> bool {
 pub(crate) fn retire(draft: &mut Draft, state: &State, work: Work) {
     let Some(policy) = &state.policy else {
         return if state.all_leases {
-            retire_if(draft, |_, _| true)
+            retire_if(draft, Retired::NotEligible, |_, _| true)
         };
     };
     let paused = |lease: &Block| policy.pauses(&lease.group);
-    retire_if(draft, |_, lease| {
+    retire_if(draft, Retired::NotEligible, |_, lease| {
         !paused(lease) && state.not_permitted.contains(&(lease.client.clone(), lease.group.clone()))
     });
     if !state.all_leases {
         return;
     }
     if work == Work::Round {
-        retire_if(draft, |draft, lease| !paused(lease) && lease.reported_at + lease.ttl <= draft.now);
+        let silent = |draft: &Draft, lease: &Block| lease.reported_at + lease.ttl <= draft.now;
+        retire_if(draft, Retired::Silent, |draft, lease| !paused(lease) && silent(draft, lease));
     }
-    retire_if(draft, |draft, lease| {
+    retire_if(draft, Retired::NotEligible, |draft, lease| {
         let ceiling = draft.groups.get(&lease.group).and_then(|group| group.limit);
         let excluded = ceiling.is_some() && !policy.leases_within_group_limit;
         !paused(lease) && (policy.provisioning == Provisioning::None || excluded)
@@ -84,12 +86,10 @@ fn retire_over_ceilings(draft: &mut Draft, policy: &Policy) {
     }
 }
 
-fn retire_if(draft: &mut Draft, must: impl Fn(&Draft, &Block) -> bool) {
+fn retire_if(draft: &mut Draft, because: Retired, must: impl Fn(&Draft, &Block) -> bool) {
     let live = draft.blocks.values().filter(|block| block.is_live_lease() && must(draft, block));
     let slots: Vec<Slot> = live.map(|lease| lease.id.slot).collect();
-    for slot in slots {
-        draft.change(slot, |lease| lease.status = Status::Retired);
-    }
+    slots.into_iter().for_each(|slot| draft.retire(slot, because));
 }
 
 /// Retires the newest first that are not paused, until what retired leases have not drawn covers the excess.
@@ -105,7 +105,7 @@ fn retire_newest(draft: &mut Draft, policy: &Policy, excess: Permits, concerned:
         if coming >= excess {
             return;
         }
-        draft.change(id.slot, |lease| lease.status = Status::Retired);
+        draft.retire(id.slot, Retired::OverBudget);
         coming += undrawn;
     }
 }

@@ -4,9 +4,11 @@
 //! Without tokens every caller has every right. Tokens are kept as hashes.
 
 mod keys;
+mod shown;
 mod tokens;
 
 pub use keys::Keys;
+pub use shown::Shown;
 pub use tokens::{Source, Text};
 
 use crate::live::{Live, Unusable};
@@ -21,6 +23,8 @@ pub enum Scope {
     Reader,
     /// Everything.
     Admin,
+    /// Passing on requests of clients that another holder has let in, and nothing else.
+    Holder,
 }
 
 /// What a caller may do.
@@ -29,11 +33,12 @@ pub struct Rights {
     client: Option<Keys>,
     reader: bool,
     admin: bool,
+    holder: bool,
 }
 
 impl Rights {
     fn all() -> Self {
-        Self { client: Some(Keys::all()), reader: true, admin: true }
+        Self { client: Some(Keys::all()), reader: true, admin: true, holder: true }
     }
 
     fn add(&mut self, scope: Scope, keys: &Keys) {
@@ -41,6 +46,7 @@ impl Rights {
             Scope::Client => self.client.get_or_insert_default().extend(keys),
             Scope::Reader => self.reader = true,
             Scope::Admin => *self = Self::all(),
+            Scope::Holder => self.holder = true,
         }
     }
 
@@ -50,6 +56,7 @@ impl Rights {
             Scope::Client => self.client.clone(),
             Scope::Reader => self.reader.then(Keys::all),
             Scope::Admin => self.admin.then(Keys::all),
+            Scope::Holder => self.holder.then(Keys::all),
         }
     }
 }

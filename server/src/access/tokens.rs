@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use subtle::ConstantTimeEq as _;
 
 /// Where tokens of a scope are written.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Source {
     /// What its tokens are for.
     pub scope: Scope,
@@ -17,6 +17,7 @@ pub struct Source {
 }
 
 /// Lines of tokens.
+#[derive(Clone)]
 pub enum Text {
     /// In a file, which is read again when it changes.
     File(PathBuf),
@@ -36,10 +37,20 @@ impl std::fmt::Debug for Text {
 }
 
 impl Text {
-    fn place(&self) -> String {
+    pub(super) fn place(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::Variable { name, .. } => (*name).to_owned(),
+        }
+    }
+}
+
+impl Text {
+    /// What it says; `contents` are those of the files that were not looked at yet.
+    pub(super) fn bytes<'a>(&'a self, contents: &mut impl Iterator<Item = &'a Vec<u8>>) -> &'a [u8] {
+        match self {
+            Self::File(_) => contents.next().map(Vec::as_slice).unwrap_or_default(),
+            Self::Variable { value, .. } => value.as_bytes(),
         }
     }
 }
@@ -70,11 +81,8 @@ impl Tokens {
         let mut contents = contents.iter();
         let mut tokens = Self::default();
         for Source { scope, text } in sources {
-            let bytes = match text {
-                Text::File(_) => contents.next().map(Vec::as_slice).unwrap_or_default(),
-                Text::Variable { value, .. } => value.as_bytes(),
-            };
-            let read = lines(*scope, bytes).map_err(|why| Unusable::new(text.place(), why))?;
+            let read = lines(*scope, text.bytes(&mut contents));
+            let read = read.map_err(|why| Unusable::new(text.place(), why))?;
             tokens.0.extend(read);
         }
         Ok(tokens)
@@ -91,6 +99,13 @@ impl Tokens {
         }
         rights
     }
+}
+
+/// The first token of a text that was read already.
+pub(super) fn first(bytes: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let mut words = text.lines().filter_map(|line| line.split_ascii_whitespace().next());
+    words.find(|word| !word.starts_with('#'))
 }
 
 /// One token a line; behind a client's, after blanks, the patterns of the keys that it is for. Empty lines, and those

@@ -63,6 +63,11 @@ pub(crate) enum CliError {
         /// The client.
         client: String,
     },
+    /// Counters are not what they should be.
+    #[error(
+        "{0} counters differ from the blocks that they count: `pgsemaphore audit --repair` puts them right"
+    )]
+    Drift(usize),
     /// Nobody said that everything is to be removed.
     #[error("nothing was removed: answer yes, or say --yes")]
     Unconfirmed,

@@ -4,6 +4,7 @@
 //! do. Results go to standard output, logs to standard error.
 
 mod access;
+mod audit;
 mod client;
 mod database;
 mod duration;
@@ -22,18 +23,19 @@ mod usage;
 pub(crate) use error::CliError;
 pub(crate) use output::table;
 
-use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
+use crate::telemetry::{LogArgs, Telemetry};
 use clap::{Args, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
-
 use database::DatabaseArgs;
 
 /// A shared concurrency budget on PostgreSQL.
 #[derive(Debug, Parser)]
 #[command(name = "pgsemaphore", version, max_term_width = 100)]
 struct Cli {
+    #[command(flatten)]
+    logs: LogArgs,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -41,7 +43,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a holder: the server that job queues ask for permits
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Bring the schema of the database up to date
     ///
     /// Belongs to the owner of the schemas, over a connection without a pooler between. Of several at once one does it
@@ -62,6 +64,8 @@ enum Command {
     /// Show who holds permits, and declare clients dead that are gone
     #[command(subcommand)]
     Client(client::ClientCommand),
+    /// Count again what counters say, and put those right that are wrong
+    Audit(audit::AuditArgs),
     /// See it work: four worker processes, two tenants, 200 jobs, one limit, and a count of what ran at once
     Demo,
     /// A worker process of the demo
@@ -79,13 +83,7 @@ struct MigrateArgs {
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    log(if matches!(cli.command, Command::Serve(_)) { "info" } else { "warn" });
-    let outcome = tokio::runtime::Runtime::new().map_err(CliError::Runtime).and_then(|runtime| {
-        let outcome = runtime.block_on(run(cli.command));
-        runtime.shutdown_background();
-        outcome
-    });
-    match outcome {
+    match start(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -93,6 +91,15 @@ pub fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+fn start(cli: Cli) -> Result<(), CliError> {
+    let telemetry = Telemetry::start(&cli.logs, matches!(cli.command, Command::Serve(_)))?;
+    let runtime = tokio::runtime::Runtime::new().map_err(CliError::Runtime)?;
+    let outcome = runtime.block_on(run(cli.command, &telemetry));
+    runtime.shutdown_background();
+    telemetry.end();
+    outcome
 }
 
 /// Ready when standard input ends: the process that started us is gone, or wants us to go.
@@ -106,17 +113,9 @@ pub(crate) async fn stdin_ended() {
     let _ = wait.await;
 }
 
-/// Logs go to standard error; `PGSEMAPHORE_LOG` says which, like `debug` or `pgsemaphore=debug,warn`.
-fn log(default: &str) {
-    let filter = EnvFilter::try_from_env("PGSEMAPHORE_LOG")
-        .unwrap_or_else(|_| EnvFilter::new(format!("{default},sqlx=warn")));
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
-}
-
-async fn run(command: Command) -> Result<(), CliError> {
+async fn run(command: Command, telemetry: &Telemetry) -> Result<(), CliError> {
     match command {
-        Command::Serve(args) => serve::run(args).await,
+        Command::Serve(args) => serve::run(*args, telemetry).await,
         Command::Migrate(args) => {
             let (store, url) = args.database.connect(1).await?;
             store.migrate().await.map_err(|error| CliError::database(&url, error))?;
@@ -128,6 +127,7 @@ async fn run(command: Command) -> Result<(), CliError> {
         Command::Usage(args) => usage::run(args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Client(command) => client::run(command).await,
+        Command::Audit(args) => audit::run(args).await,
         Command::Demo => Ok(crate::demo::run().await?),
         Command::DemoWorker(args) => Ok(crate::demo::work(args).await?),
     }

@@ -8,14 +8,20 @@ use clap::Args;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{Receiver, channel};
 
 use super::access::AccessArgs;
 use super::database::{self, DatabaseArgs};
 use super::output::print;
 use super::{CliError, duration};
-use crate::Holder;
 use crate::embedded::{Embedded, EmbeddedError, Options};
 use crate::http;
+use crate::telemetry::Telemetry;
+use crate::{Holder, Settings};
+
+/// Files that callers may not take, beside those of connections to the database: who takes all others must not cut a
+/// holder off from it.
+const OTHER_FILES: u64 = 64;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
@@ -28,6 +34,12 @@ pub(super) struct ServeArgs {
         value_parser = address
     )]
     listen: SocketAddr,
+
+    /// Where other holders reach this one, and no other: by default the address that it listens on
+    ///
+    /// Not through a balancer. Holders pass requests on to each other.
+    #[arg(long, env = "PGSEMAPHORE_ADVERTISE_URL", value_name = "URL", value_parser = advertise_url)]
+    advertise_url: Option<String>,
 
     #[command(flatten)]
     database: DatabaseArgs,
@@ -64,7 +76,8 @@ pub(super) struct ServeArgs {
     #[arg(long, env = "PGSEMAPHORE_INSECURE")]
     insecure: bool,
 
-    /// Largest number of connections from callers; further ones wait until one ends
+    /// Largest number of connections from callers; further ones wait until one ends. Fewer where the limit of open files
+    /// leaves no room for so many
     #[arg(
         long,
         env = "PGSEMAPHORE_CONNECTIONS",
@@ -74,7 +87,7 @@ pub(super) struct ServeArgs {
     )]
     connections: u32,
 
-    /// Largest number of connections to the database
+    /// Largest number of connections to the database for calls; three more serve signs of life and news
     #[arg(
         long,
         env = "PGSEMAPHORE_DATABASE_CONNECTIONS",
@@ -94,56 +107,84 @@ pub(super) struct ServeArgs {
     )]
     forget_after: Duration,
 
+    /// How often to look at the database for metrics, and to count again what the counters of some keys say
+    #[arg(
+        long,
+        env = "PGSEMAPHORE_SELF_CHECK_EVERY",
+        value_name = "TIME",
+        default_value = "10s",
+        value_parser = duration::parse
+    )]
+    self_check_every: Duration,
+
+    /// Give this key metrics of its own; may be repeated, in the environment separated by commas
+    #[arg(long = "metrics-key", env = "PGSEMAPHORE_METRICS_KEY", value_name = "KEY", value_delimiter = ',')]
+    metrics_keys: Vec<String>,
+
     /// End when standard input does, so as not to outlive the process that started this one
     #[arg(long, hide = true)]
     end_with_stdin: bool,
 }
 
-pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
+pub(super) async fn run(args: ServeArgs, telemetry: &Telemetry) -> Result<(), CliError> {
     let options = options(&args).await?;
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     // Before anything slow: a port that is in use is found out at once, and early callers wait instead of failing.
     let failed_to_listen = |source| CliError::Listen { address: args.listen, source };
     let listener = TcpListener::bind(args.listen).await.map_err(failed_to_listen)?;
     let address = listener.local_addr().map_err(failed_to_listen)?;
-    let asked_to_end = asked_to_end(args.end_with_stdin)?;
+    let mut asked = asked_to_end(args.end_with_stdin)?;
 
-    let embedded = match args.embedded {
-        Some(folder) => Some(start_embedded(folder).await?),
+    let url = format!("{scheme}://{address}");
+    let (holder, embedded) = tokio::select! {
+        started = start(&args, &url) => started?,
+        _ = asked.recv() => return Ok(()),
+    };
+    telemetry.observe(&holder);
+    http::serve(listener, holder, options, asked).await;
+    if let Some(embedded) = embedded {
+        // Stops PostgreSQL, which blocks.
+        let _ = tokio::task::spawn_blocking(move || drop(embedded)).await;
+    }
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// A holder that is reached at `url`, and the PostgreSQL that is its own.
+async fn start(args: &ServeArgs, url: &str) -> Result<(Holder, Option<Embedded>), CliError> {
+    let embedded = match &args.embedded {
+        Some(folder) => Some(start_embedded(folder.clone()).await?),
         None => None,
     };
-    let url = match &embedded {
+    let database = match &embedded {
         Some(embedded) => embedded.url(),
         None => args.database.url()?,
     };
-    let (store, database) = database::connect(&url, args.database_connections, args.pooler).await?;
+    let (store, database) = database::connect(&database, args.database_connections, args.pooler).await?;
     let failed = |error| CliError::database(&database, error);
     if args.migrate || embedded.is_some() {
         store.migrate().await.map_err(failed)?;
     }
     store.ready().await.map_err(failed)?;
-
-    let url = format!("{scheme}://{address}");
-    let holder = Holder::start(store, url.as_str(), args.forget_after);
-    print(&format!("listening on {url}\n"))?;
-    tracing::info!(%address, %database, "serving");
-    let stopping = holder.clone();
-    let shutdown = async move {
-        asked_to_end.await;
-        tracing::info!("ending: no new calls, finishing rounds");
-        stopping.stop().await;
+    let settings = Settings {
+        forget_after: args.forget_after,
+        self_check_every: args.self_check_every,
+        metrics_keys: args.metrics_keys.clone(),
     };
-    http::serve(listener, holder, options, shutdown).await;
-    if let Some(embedded) = embedded {
-        // Stops PostgreSQL, which blocks.
-        let _ = tokio::task::spawn_blocking(move || drop(embedded)).await;
+    if args.listen.ip().is_unspecified() && args.advertise_url.is_none() {
+        tracing::warn!("other holders can't reach this one at {url}: give --advertise-url if there are any");
     }
-    Ok(())
+    let advertised = args.advertise_url.as_deref().unwrap_or(url);
+    let holder = Holder::start(store, advertised, settings).await;
+    print(&format!("listening on {url}\n"))?;
+    tracing::info!(url, %database, "serving");
+    Ok((holder, embedded))
 }
 
 /// Who may call, and how many.
 async fn options(args: &ServeArgs) -> Result<http::Options, CliError> {
     let (access, tls) = (args.access.access().await?, args.access.tls().await?);
+    let peers = Some(args.access.peers().await?);
     let exposed = !args.listen.ip().is_loopback();
     if exposed && !access.needs_token() && !args.insecure {
         return Err(CliError::Exposed(args.listen));
@@ -151,17 +192,24 @@ async fn options(args: &ServeArgs) -> Result<http::Options, CliError> {
     if exposed && access.needs_token() && tls.is_none() {
         tracing::warn!("tokens travel unencrypted: give --tls-cert, unless something in front speaks TLS");
     }
-    raise_file_limit();
-    Ok(http::Options { access, tls, connections: usize::try_from(args.connections).unwrap_or(usize::MAX) })
+    let files = raise_file_limit().saturating_sub(OTHER_FILES + u64::from(args.database_connections));
+    let connections = files.clamp(1, u64::from(args.connections));
+    if connections < u64::from(args.connections) {
+        tracing::info!(connections, "the limit of open files leaves room for so many callers");
+    }
+    let connections = usize::try_from(connections).unwrap_or(usize::MAX);
+    Ok(http::Options { access, tls, peers, connections })
 }
 
-/// A connection is an open file; the limit that a process starts with is often far below what it may have.
-fn raise_file_limit() {
+/// A connection is an open file; the limit that a process starts with is often far below what it may have. Answers how
+/// many files may be open.
+fn raise_file_limit() -> u64 {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
-    if let Err(error) = raised {
+        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most).map(|()| most));
+    raised.unwrap_or_else(|error| {
         tracing::warn!(%error, "the limit of open files stays as it is");
-    }
+        u64::MAX
+    })
 }
 
 async fn start_embedded(folder: PathBuf) -> Result<Embedded, EmbeddedError> {
@@ -171,17 +219,36 @@ async fn start_embedded(folder: PathBuf) -> Result<Embedded, EmbeddedError> {
     Ok(embedded)
 }
 
-/// Ready at SIGTERM, at Ctrl-C, and on wish when standard input ends.
-fn asked_to_end(with_stdin: bool) -> Result<impl Future<Output = ()> + Send, CliError> {
+/// Says so at each SIGTERM, at each Ctrl-C, and on wish when standard input ends before that.
+fn asked_to_end(with_stdin: bool) -> Result<Receiver<()>, CliError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(CliError::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::Runtime)?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = crate::cli::stdin_ended(), if with_stdin => {}
+    let (asks, asked) = channel(1);
+    tokio::spawn(async move {
+        let mut first = true;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = crate::cli::stdin_ended(), if with_stdin && first => {}
+            }
+            first = false;
+            tracing::info!("asked to end");
+            if asks.send(()).await.is_err() {
+                return;
+            }
         }
-    })
+    });
+    Ok(asked)
+}
+
+fn advertise_url(text: &str) -> Result<String, String> {
+    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; say http://HOST:PORT"))?;
+    let plain = url.username().is_empty() && url.query().is_none() && url.fragment().is_none();
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
+        return Err("say http://HOST:PORT or https://HOST:PORT, without user, query and fragment".to_owned());
+    }
+    Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

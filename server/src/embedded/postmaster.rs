@@ -162,7 +162,7 @@ fn is_ready(data: &std::path::Path, pid: u32) -> bool {
     let Ok(text) = fs::read_to_string(data.join("postmaster.pid")) else { return false };
     let mut lines = text.lines();
     lines.next().is_some_and(|line| line.trim() == pid.to_string())
-        && lines.nth(6).is_some_and(|line| line.trim() == "ready")
+        && lines.nth(6).is_some_and(|line| matches!(line.trim(), "ready" | "standby"))
 }
 
 fn read_from(path: &std::path::Path, offset: u64) -> std::io::Result<String> {

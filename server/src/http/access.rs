@@ -1,13 +1,17 @@
 //! Lets a call pass if its caller may make it.
 
 use super::connection::Peer;
+use super::hop::{self, HOME, PassedOn};
 use super::problem::ApiError;
-use crate::access::{Access, Scope};
+use crate::access::{Access, Keys, Scope};
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, Method};
+use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::Response;
+
+/// What a holder may pass on to another.
+const REQUEST: &str = "/v1/semaphores/{key}/request";
 
 /// Which scope an operation needs; none: it is open to all. What nobody has thought of here is for admins.
 ///
@@ -17,7 +21,7 @@ pub(super) fn needs(method: &Method, route: &str) -> Option<Scope> {
     match (method.as_str(), route) {
         ("GET" | "HEAD", "/healthz" | "/readyz") => None,
         ("GET" | "HEAD", _) => Some(Scope::Reader),
-        ("POST", "/v1/semaphores/{key}/request" | "/v1/semaphores//request") => Some(Scope::Client),
+        ("POST", REQUEST | "/v1/semaphores//request") => Some(Scope::Client),
         ("POST", "/v1/semaphores/{key}/sync" | "/v1/semaphores//sync") => Some(Scope::Client),
         ("POST", "/v1/clients/{client_id}/takeover" | "/v1/clients//takeover") => Some(Scope::Client),
         _ => Some(Scope::Admin),
@@ -30,6 +34,8 @@ pub(super) struct Gate {
     pub(super) access: Access,
     /// A certificate of TLS.
     pub(super) certificate: bool,
+    /// The name of this holder, which those know who pass a request on to it.
+    pub(super) holder: String,
 }
 
 /// Refuses callers that lack the rights; tells the rest of the way which keys the caller may touch.
@@ -51,13 +57,38 @@ pub(super) async fn authorize(
         Some(_) => ApiError::Unauthenticated("this token is not valid"),
         None => ApiError::Unauthenticated("this holder wants a token: send Authorization: Bearer TOKEN"),
     })?;
+    if let Some(keys) = rights.keys(Scope::Holder)
+        && route.as_str() == REQUEST
+        && hop::meant(request.headers()).is_some()
+    {
+        return take_passed_on(&gate.holder, keys, request, next).await;
+    }
     let keys = rights.keys(scope).ok_or(ApiError::Forbidden(match scope {
         Scope::Client => "this token is not one of a client",
         Scope::Reader => "this token is not one of a reader",
         Scope::Admin => "this token is not one of an admin",
+        Scope::Holder => "this token is not one of a holder",
     }))?;
     request.extensions_mut().insert(keys);
     Ok(next.run(request).await)
+}
+
+/// Another holder has let the caller in. The answer says who gives it.
+async fn take_passed_on(
+    holder: &str,
+    keys: Keys,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    if hop::meant(request.headers()).is_none_or(|home| home != holder) {
+        return Err(ApiError::AnotherHolder);
+    }
+    let passed_on = PassedOn::read(request.headers());
+    request.extensions_mut().insert(passed_on);
+    request.extensions_mut().insert(keys);
+    let mut answer = next.run(request).await;
+    answer.headers_mut().extend(HeaderValue::from_str(holder).map(|name| (HOME, name)));
+    Ok(answer)
 }
 
 /// The one token that is sent.

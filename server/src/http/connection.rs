@@ -19,7 +19,7 @@ use tower::ServiceExt as _;
 /// call over the same connection.
 pub(super) const PATIENCE: Duration = Duration::from_secs(25);
 /// A connection that is told to end may take this long for its goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
+pub(super) const GOODBYE: Duration = Duration::from_secs(1);
 /// Whether the other side of an HTTP/2 connection still lives is asked this often, and the answer waited for as long.
 const PING: Duration = Duration::from_secs(20);
 /// Most bytes of a connection that are read before they are understood.
@@ -30,6 +30,15 @@ const CALLS_MAX: u32 = 4096;
 const WINDOW_BYTES: u32 = 256 * 1024;
 const CALL_WINDOW_BYTES: u32 = 64 * 1024;
 
+/// How connections are told to end.
+#[derive(Debug, Clone, Default)]
+pub(super) struct End {
+    /// With the calls that are under way.
+    pub(super) soon: CancellationToken,
+    /// Whatever is under way.
+    pub(super) now: CancellationToken,
+}
+
 /// Who is on the other side; in the extensions of each request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer {
@@ -37,17 +46,17 @@ pub(super) struct Peer {
     pub(super) certified: bool,
 }
 
-/// Serves one connection to its end. `stop` lets the calls under way end, and takes no others.
-pub(super) async fn serve(stream: TcpStream, tls: Option<Tls>, router: Router, stop: CancellationToken) {
+/// Serves one connection to its end.
+pub(super) async fn serve(stream: TcpStream, tls: Option<Tls>, router: Router, end: End) {
     // Answers are small and awaited.
     let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else { return speak(stream, Peer { certified: false }, router, stop).await };
+    let Some(tls) = tls else { return speak(stream, Peer { certified: false }, router, end).await };
     tokio::select! {
-        () = stop.cancelled() => {}
+        () = end.soon.cancelled() => {}
         accepted = tokio::time::timeout(PATIENCE, tls.accept(stream)) => match accepted {
             Ok(Ok(stream)) => {
                 let certified = stream.get_ref().1.peer_certificates().is_some();
-                speak(stream, Peer { certified }, router, stop.clone()).await;
+                speak(stream, Peer { certified }, router, end.clone()).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
             Err(_) => tracing::debug!("a handshake took too long"),
@@ -59,7 +68,7 @@ async fn speak(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
     router: Router,
-    stop: CancellationToken,
+    end: End,
 ) {
     let under_way = watch::Sender::new(0_usize);
     let idle = idle(under_way.subscribe());
@@ -75,13 +84,17 @@ async fn speak(
     });
     let builder = builder();
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let goodbye = tokio::select! {
+    let is_idle = tokio::select! {
         _ = connection.as_mut() => return,
-        () = idle => GOODBYE,
-        () = stop.cancelled() => PATIENCE,
+        () = idle => true,
+        () = end.soon.cancelled() => false,
     };
     connection.as_mut().graceful_shutdown();
-    let _ = tokio::time::timeout(goodbye, connection).await;
+    tokio::select! {
+        _ = connection => {}
+        () = tokio::time::sleep(GOODBYE), if is_idle => {}
+        () = end.now.cancelled() => {}
+    }
 }
 
 fn builder() -> Builder<TokioExecutor> {

@@ -18,19 +18,28 @@ pub(super) struct Health {
     status: &'static str,
 }
 
-/// The process lives.
+/// It can do its work.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Readiness {
+    status: &'static str,
+    /// Counters that were found different from what they count. It works all the same; `pgsemaphore audit` says more.
+    drift: i64,
+}
+
+/// The process lives; the database is not asked.
 #[utoipa::path(get, path = "/healthz", tag = "health",
     responses((status = 200, description = "It lives", body = Health)))]
 pub(super) async fn healthz() -> Json<Health> {
     Json(Health { status: "ok" })
 }
 
-/// The database is reachable and its schema is current.
+/// The database is reachable, takes writes, and its schema is current; and the holder is not about to end.
 #[utoipa::path(get, path = "/readyz", tag = "health",
-    responses((status = 200, description = "It is", body = Health)))]
-pub(super) async fn readyz(State(holder): State<Holder>) -> Result<Json<Health>, ApiError> {
+    responses((status = 200, description = "It is", body = Readiness)))]
+pub(super) async fn readyz(State(holder): State<Holder>) -> Result<Json<Readiness>, ApiError> {
+    let ready = || Json(Readiness { status: "ok", drift: holder.drift() });
     match tokio::time::timeout(READY_TIMEOUT, holder.store().ready()).await {
-        Ok(ready) => ready.map(|()| Json(Health { status: "ok" })).map_err(ApiError::from),
-        Err(_) => Err(Refusal::Unavailable.into()),
+        Ok(answer) => answer.map(|()| ready()).map_err(ApiError::from),
+        Err(_) => Err(holder.store().unfit().map_or(Refusal::Unavailable.into(), ApiError::from)),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::access::needs;
 use super::problem::status;
-use super::{clients, health, policies, semaphores};
+use super::{clients, health, metrics, policies, semaphores};
 use crate::access::Scope;
 use axum::Json;
 use axum::http::Method;
@@ -36,6 +36,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
         policies::delete_group_limit,
         health::healthz,
         health::readyz,
+        metrics::metrics,
         openapi,
     ),
     components(schemas(Problem)),
@@ -99,6 +100,7 @@ fn describe(operation: &mut Operation, needs: Option<Scope>) {
             Scope::Client => "For tokens of scope client, and admin.",
             Scope::Reader => "For tokens of scope reader, and admin.",
             Scope::Admin => "For tokens of scope admin.",
+            Scope::Holder => "For other holders, and admin.",
         };
         operation.description = Some(scope.to_owned());
     }
@@ -262,6 +264,6 @@ mod tests {
                 operations += 1;
             }
         }
-        assert_eq!(operations, 15);
+        assert_eq!(operations, 16);
     }
 }

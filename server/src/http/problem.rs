@@ -3,6 +3,7 @@
 use crate::refusal::Refusal;
 use crate::request::Invalid;
 use crate::store::{PolicyError, SettleError, StoreError};
+use crate::trouble;
 use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -35,6 +36,9 @@ pub(super) enum ApiError {
     /// The caller may do this, but not with this key.
     #[error("this token is not for this key")]
     ForbiddenKey,
+    /// Passed on to another holder than this one.
+    #[error("another holder was meant: does its --advertise-url lead to it alone?")]
+    AnotherHolder,
     #[error("there is nothing at this path; GET /openapi.json lists what there is")]
     RouteNotFound,
     #[error("this path has other methods; the header Allow lists them")]
@@ -47,7 +51,7 @@ pub(super) enum ApiError {
     Refused(#[from] Refusal),
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    #[error("the database is unavailable; ask again later")]
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the holder failed; its log says more")]
     Internal,
@@ -96,9 +100,10 @@ impl ApiError {
             Self::Refused(Refusal::TooManyWaiting) => Code::TooManyWaiting,
             Self::Refused(Refusal::ShuttingDown) => Code::ShuttingDown,
             Self::Policy(PolicyError::NotFound) => Code::PolicyNotFound,
-            Self::Store(_) | Self::Policy(PolicyError::Store(_)) | Self::Refused(Refusal::Unavailable) => {
-                Code::Unavailable
-            }
+            Self::Store(_)
+            | Self::Policy(PolicyError::Store(_))
+            | Self::Refused(Refusal::Unavailable)
+            | Self::AnotherHolder => Code::Unavailable,
             Self::Internal => Code::Internal,
         }
     }
@@ -126,7 +131,7 @@ impl ApiError {
         let code = self.code();
         let status = status(code);
         let detail = match self {
-            Self::Policy(PolicyError::Store(_)) => "the database is unavailable; ask again later".to_owned(),
+            Self::Store(error) | Self::Policy(PolicyError::Store(error)) => unavailable(error),
             other => other.to_string(),
         };
         Problem {
@@ -142,6 +147,16 @@ impl ApiError {
     }
 }
 
+/// What a caller may know of a database that did not do it: a state that an operator has to end, but no text of its own.
+fn unavailable(error: &StoreError) -> String {
+    match error {
+        StoreError::Standby | StoreError::ReadOnly | StoreError::NotDurable | StoreError::Schema { .. } => {
+            error.to_string()
+        }
+        _ => Refusal::Unavailable.to_string(),
+    }
+}
+
 impl From<SettleError> for ApiError {
     fn from(error: SettleError) -> Self {
         match error {
@@ -154,7 +169,7 @@ impl From<SettleError> for ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         if let Self::Store(error) | Self::Policy(PolicyError::Store(error)) = &self {
-            tracing::warn!(error = error as &dyn std::error::Error, "the database did not do it");
+            trouble::tell(&"a call failed", error);
         }
         let problem = self.problem();
         let mut response = status(problem.code).into_response();

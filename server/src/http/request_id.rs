@@ -10,9 +10,10 @@ use queue_wire::Problem;
 const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 const MAX_BYTES: usize = 128;
 
-/// Gives the request an id, and writes it and the body of a problem into the answer.
-pub(super) async fn identify(request: Request, next: Next) -> Response {
+/// Gives the request an id, which it has from then on, and writes it and the body of a problem into the answer.
+pub(super) async fn identify(mut request: Request, next: Next) -> Response {
     let id = request.headers().get(HEADER).and_then(usable).unwrap_or_else(random);
+    request.headers_mut().insert(HEADER, id.clone());
     let mut response = next.run(request).await;
     if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
         problem.request_id = id.to_str().ok().map(str::to_owned);

@@ -1,18 +1,29 @@
 //! Every route, in one place. Which rights a route needs is in `access.rs`.
 
 use super::access::{Gate, authorize};
+use super::forward::Forward;
 use super::problem::ApiError;
-use super::{clients, health, openapi, policies, request_id, semaphores};
+use super::{clients, ending, health, measure, metrics, openapi, policies, request_id, semaphores};
 use crate::holder::Holder;
+use crate::metrics::Metrics;
 use axum::Router;
+use axum::extract::FromRef;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post, put};
+use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
+
+/// What handlers work with.
+#[derive(Clone, FromRef)]
+pub(super) struct Service {
+    pub(super) holder: Holder,
+    pub(super) forward: Forward,
+}
 
 /// The routes over a holder. An empty name is an empty segment, which a `{name}` does not match: those routes are
 /// spelt out, so that an empty key is told what is wrong with it and the empty group can be reached.
-fn routes() -> Vec<(&'static str, MethodRouter<Holder>)> {
+fn routes() -> Vec<(&'static str, MethodRouter<Service>)> {
     let key = || get(semaphores::usage);
     let request = || post(semaphores::request);
     let sync = || post(semaphores::sync);
@@ -42,6 +53,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Holder>)> {
         ("/v1/policies/{pattern}/groups/{group}", group()),
         ("/healthz", get(health::healthz)),
         ("/readyz", get(health::readyz)),
+        ("/metrics", get(metrics::metrics)),
         ("/openapi.json", get(openapi::openapi)),
     ]
 }
@@ -52,25 +64,28 @@ pub fn paths() -> Vec<&'static str> {
 }
 
 /// The routes over a holder, for those whom the gate lets pass.
-pub(super) fn router(holder: Holder, gate: Gate) -> Router {
+pub(super) fn router(service: Service, gate: Gate) -> Router {
     let router = routes().into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route));
     let router = router
         .route_layer(from_fn_with_state(gate, authorize))
         .fallback(async || ApiError::RouteNotFound)
-        .method_not_allowed_fallback(async || ApiError::MethodNotAllowed);
-    dressed(router.with_state(holder))
+        .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
+        .layer(from_fn_with_state(service.holder.clone(), ending::heed));
+    let metrics = service.holder.store().metrics().clone();
+    dressed(router.with_state(service), metrics)
 }
 
-/// What concerns every answer: a panic is a problem, and each has an id.
-fn dressed(router: Router) -> Router {
+/// What concerns every answer: a panic is a problem, each is counted, and each has an id.
+fn dressed(router: Router, metrics: Arc<Metrics>) -> Router {
     router
         .layer(CatchPanicLayer::custom(|_| ApiError::Internal.into_response()))
+        .layer(from_fn_with_state(metrics, measure::measure))
         .layer(from_fn(request_id::identify))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Router, dressed, get};
+    use super::{Arc, Router, dressed, get};
     use axum::body::Body;
     use axum::http::{Request, StatusCode};
     use http_body_util::BodyExt as _;
@@ -82,7 +97,7 @@ mod tests {
         async fn fails() {
             panic!("secret, as is meant here");
         }
-        let router = dressed(Router::new().route("/fails", get(fails)));
+        let router = dressed(Router::new().route("/fails", get(fails)), Arc::default());
         let request =
             Request::get("/fails").header("x-request-id", "abc").body(Body::empty()).expect("a request");
         let answer = router.oneshot(request).await.expect("an answer");

@@ -1,8 +1,10 @@
 //! The loop that takes connections.
 
 use super::access::Gate;
-use super::connection;
-use super::router::router;
+use super::connection::{self, End, GOODBYE};
+use super::forward::Forward;
+use super::peers::Peers;
+use super::router::{Service, router};
 use super::tls::Tls;
 use crate::access::Access;
 use crate::clock;
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc::Receiver;
 use tokio_util::task::TaskTracker;
 
 /// Pause after an attempt to take a connection failed: what is short, of files or memory, may come back.
@@ -27,52 +29,63 @@ pub struct Options {
     pub access: Access,
     /// Certificates, if connections are encrypted.
     pub tls: Option<Tls>,
+    /// How other holders are called; none: nothing is passed on to them.
+    pub peers: Option<Peers>,
     /// Most connections at once; further ones wait until one ends.
     pub connections: usize,
 }
 
 impl Default for Options {
-    /// Everybody may do everything, in the clear.
+    /// Everybody may do everything, in the clear; nothing is passed on.
     fn default() -> Self {
-        Self { access: Access::default(), tls: None, connections: 10_000 }
+        Self { access: Access::default(), tls: None, peers: None, connections: 10_000 }
     }
 }
 
-/// Serves until `shutdown` is done and the calls that were under way then are answered. No failure to take a connection
-/// ends it.
-pub async fn serve(
-    listener: TcpListener,
-    holder: Holder,
-    options: Options,
-    shutdown: impl Future<Output = ()>,
-) {
+/// Serves until it is `asked` to end, or nobody can ask any more. Then the holder leaves and stops, calls that were under
+/// way are answered, and connections are closed: within 6 s, or at once if it is asked again. No failure to take a
+/// connection ends it.
+pub async fn serve(listener: TcpListener, holder: Holder, options: Options, mut asked: Receiver<()>) {
+    let forward = Forward::new(options.peers, options.access.needs_token());
     let gate = Gate {
         access: options.access,
         certificate: options.tls.as_ref().is_some_and(Tls::wants_certificate),
+        holder: holder.name().to_owned(),
     };
-    let router = router(holder, gate);
+    let router = router(Service { holder: holder.clone(), forward }, gate);
     let places = Arc::new(Semaphore::new(options.connections));
-    let (connections, stop) = (TaskTracker::new(), CancellationToken::new());
+    let (connections, end) = (TaskTracker::new(), End::default());
     let taking = async {
         let mut complained = None;
         // The semaphore is never closed.
         while let Ok(place) = places.clone().acquire_owned().await {
             let stream = take(&listener, &mut complained).await;
-            let serving = connection::serve(stream, options.tls.clone(), router.clone(), stop.clone());
+            let serving = connection::serve(stream, options.tls.clone(), router.clone(), end.clone());
             connections.spawn(async move {
                 serving.await;
                 drop(place);
             });
         }
     };
+    let left = async {
+        asked.recv().await;
+        holder.leave().await;
+    };
     tokio::select! {
         () = taking => {}
-        () = shutdown => {}
+        () = left => {}
     }
     drop(listener);
-    stop.cancel();
+    end.soon.cancel();
+    tokio::select! {
+        () = holder.stop() => {}
+        Some(()) = asked.recv() => holder.abandon(),
+    }
     connections.close();
-    connections.wait().await;
+    if tokio::time::timeout(GOODBYE, connections.wait()).await.is_err() {
+        end.now.cancel();
+        connections.wait().await;
+    }
 }
 
 /// The next connection, however long that takes.

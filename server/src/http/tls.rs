@@ -4,7 +4,7 @@ use crate::live::{Live, Unusable};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -50,13 +50,34 @@ impl Tls {
     }
 }
 
+/// How another holder is called: verified by these authorities, a PEM file and what is in it, and shown `own`, with what
+/// is in its two files, if it wants a certificate.
+pub(super) fn client_config(
+    authorities_of: Option<(&Path, &[u8])>,
+    own: Option<(&TlsFiles, &[Vec<u8>; 2])>,
+) -> Result<ClientConfig, Unusable> {
+    let roots = authorities_of.map_or(Ok(RootCertStore::empty()), |(file, pem)| authorities(file, pem))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|why| Unusable::new("TLS", why.to_string()))?
+        .with_root_certificates(roots);
+    let mut config = match own {
+        None => builder.with_no_client_auth(),
+        Some((files, [certificate, key])) => builder
+            .with_client_auth_cert(certificates(&files.certificate, certificate)?, private_key(files, key)?)
+            .map_err(|why| Unusable::file(&files.key, why.to_string()))?,
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
 fn config(files: &TlsFiles, contents: &[Vec<u8>]) -> Result<ServerConfig, Unusable> {
     let [certificate, key, client_ca @ ..] = contents else {
         return Err(Unusable::file(&files.certificate, "it was not read"));
     };
     let chain = certificates(&files.certificate, certificate)?;
-    let no_key = |why| Unusable::file(&files.key, format!("it must hold a private key in PEM: {why}"));
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|why| no_key(why.to_string()))?;
+    let key = private_key(files, key)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -77,6 +98,11 @@ fn config(files: &TlsFiles, contents: &[Vec<u8>]) -> Result<ServerConfig, Unusab
         builder.with_single_cert(chain, key).map_err(|why| Unusable::file(&files.key, why.to_string()))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+fn private_key(files: &TlsFiles, pem: &[u8]) -> Result<PrivateKeyDer<'static>, Unusable> {
+    PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|why| Unusable::file(&files.key, format!("it must hold a private key in PEM: {why}")))
 }
 
 fn authorities(file: &Path, pem: &[u8]) -> Result<RootCertStore, Unusable> {

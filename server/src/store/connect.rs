@@ -1,9 +1,12 @@
-//! Connections: pinned plans, timeouts, and the check that commits are durable.
+//! Connections: pinned plans, timeouts, and the check of what they lead to.
 
 use super::StoreError;
+use super::fitness::{self, Fitness};
+use crate::trouble;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool, Row as _};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A caller waits at most this long for a connection.
@@ -24,8 +27,19 @@ pub const SESSION_SETTINGS: [(&str, &str); 7] = [
     ("idle_in_transaction_session_timeout", "20000"),
 ];
 
+/// How soon PostgreSQL notices that a holder or the network to it is gone, and ends the session with its locks: a
+/// connection that idles, one that does not take an answer, and one whose statement waits or works. Behind a pooler it is
+/// the pooler whose connections these would be.
+const WIRE_SETTINGS: [(&str, &str); 5] = [
+    ("tcp_keepalives_idle", "5"),
+    ("tcp_keepalives_interval", "3"),
+    ("tcp_keepalives_count", "3"),
+    ("tcp_user_timeout", "15000"),
+    ("client_connection_check_interval", "5000"),
+];
+
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
-    Ok(plain_options(url)?.options(SESSION_SETTINGS))
+    Ok(plain_options(url)?.options(SESSION_SETTINGS).options(WIRE_SETTINGS))
 }
 
 /// Options that a pooler lets pass. The session's settings have to come from its login.
@@ -38,36 +52,42 @@ fn plain_options(url: &str) -> Result<PgConnectOptions, StoreError> {
     Ok(options.application_name("pgsemaphore"))
 }
 
-/// Connects once, to learn whether the database can be used, and makes the pool.
-pub(super) async fn pool(options: &PgConnectOptions, connections: u32) -> Result<PgPool, StoreError> {
+/// Connects once, to learn whether the database can be used.
+pub(super) async fn check(options: &PgConnectOptions) -> Result<(), StoreError> {
     let mut first = connect(options).await?;
-    if !durable(&mut first).await? {
-        return Err(StoreError::NotDurable);
+    if let Some(unfit) = fitness::examine(&mut first).await? {
+        return Err(unfit.into());
     }
     let missing = missing_settings(&mut first).await?;
-    if !missing.is_empty() {
-        return Err(StoreError::Settings { missing });
-    }
+    if missing.is_empty() { Ok(()) } else { Err(StoreError::Settings { missing }) }
+}
+
+/// A pool of connections that are opened as they are needed. One that leads to a server which can't be used is closed,
+/// and tried again while its caller waits.
+pub(super) fn pool(options: &PgConnectOptions, connections: u32, fitness: &Arc<Fitness>) -> PgPool {
+    let (known, seen) = (fitness.clone(), fitness.clone());
     let pool = PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .test_before_acquire(false)
-        .before_acquire(|connection, meta| {
+        .before_acquire(move |connection, meta| {
+            let trusted = known.trusts(meta.age);
             Box::pin(async move {
                 let fresh = meta.idle_for < TRY_AFTER_IDLE;
-                Ok(fresh || connection.ping().await.is_ok())
+                Ok(trusted && (fresh || connection.ping().await.is_ok()))
             })
         })
-        .after_connect(|connection, _| {
+        .after_connect(move |connection, _| {
+            let seen = seen.clone();
             Box::pin(async move {
-                if durable(connection).await? {
-                    return Ok(());
-                }
-                tracing::error!("{}", StoreError::NotDurable);
-                Err(sqlx::Error::Configuration(Box::new(StoreError::NotDurable)))
+                let unfit = fitness::examine(connection).await?;
+                seen.found(unfit);
+                let Some(unfit) = unfit.map(StoreError::from) else { return Ok(()) };
+                trouble::tell(&"a new connection is of no use", &unfit);
+                Err(sqlx::Error::Configuration(Box::new(unfit)))
             })
         });
-    Ok(pool.connect_lazy_with(options.clone()))
+    pool.connect_lazy_with(options.clone())
 }
 
 async fn connect(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
@@ -76,12 +96,6 @@ async fn connect(options: &PgConnectOptions) -> Result<PgConnection, StoreError>
         StoreError::Fault(error) => StoreError::Unavailable(error),
         other => other,
     })
-}
-
-/// In the simple protocol: what is parsed here need not be known where it is executed, see `connections.rs`.
-async fn durable(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    let row = sqlx::raw_sql("SHOW synchronous_commit").fetch_one(connection).await?;
-    Ok(row.try_get::<String, _>(0)? != "off")
 }
 
 /// Which of [`SESSION_SETTINGS`] do not hold, as `name = value`.

@@ -8,6 +8,8 @@
 //! Behind a pooler in transaction mode each transaction may be on another session of PostgreSQL. So no prepared statement
 //! gets a name, and what needs no transaction runs in one all the same: to be parsed and executed takes two messages.
 
+use super::StoreError;
+use super::fitness::{Fitness, refused_write};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use sqlx::error::BoxDynError;
@@ -16,6 +18,7 @@ use sqlx::postgres::{PgArguments, PgQueryResult, PgRow, PgStatement, PgTypeInfo}
 use sqlx::{Describe, Either, Error, Execute, Executor, PgPool, Postgres, SqlStr};
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longer than any statement may take on the server, so that the server's own limits come first.
@@ -26,6 +29,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(25);
 pub(crate) struct Connections {
     pool: PgPool,
     behind_pooler: bool,
+    fitness: Arc<Fitness>,
 }
 
 /// A connection in use.
@@ -49,12 +53,18 @@ struct Sent<E> {
 }
 
 impl Connections {
-    pub(super) fn new(pool: PgPool, behind_pooler: bool) -> Self {
-        Self { pool, behind_pooler }
+    pub(super) fn new(pool: PgPool, behind_pooler: bool, fitness: Arc<Fitness>) -> Self {
+        Self { pool, behind_pooler, fitness }
     }
 
     pub(super) fn behind_pooler(&self) -> bool {
         self.behind_pooler
+    }
+
+    /// How many are in use, and how many idle.
+    pub(super) fn in_use(&self) -> (usize, usize) {
+        let idle = self.pool.num_idle();
+        (usize::try_from(self.pool.size()).unwrap_or(usize::MAX).saturating_sub(idle), idle)
     }
 
     /// Closes all connections; statements under way end first.
@@ -62,9 +72,35 @@ impl Connections {
         self.pool.close().await;
     }
 
+    /// A connection; when none could be had the last time, after a pause that grows.
     pub(super) async fn lend(&self) -> Result<Lent, Error> {
-        let connection = self.pool.acquire().await?;
-        Ok(Lent { session: Session { connection, behind_pooler: self.behind_pooler }, answered: false })
+        if self.pool.num_idle() == 0 {
+            tokio::time::sleep(self.fitness.pause()).await;
+        }
+        match self.pool.acquire().await {
+            Ok(connection) => {
+                self.fitness.succeeded();
+                let session = Session { connection, behind_pooler: self.behind_pooler };
+                Ok(Lent { session, answered: false })
+            }
+            Err(error) => {
+                self.fitness.failed();
+                Err(self.explained(error))
+            }
+        }
+    }
+
+    /// The server takes no writes: no connection that is open now is used again.
+    pub(super) fn distrust(&self) {
+        self.fitness.distrust();
+    }
+
+    /// Why no connection could be had: that those opened were of no use, if that is it.
+    fn explained(&self, error: Error) -> Error {
+        match (error, self.fitness.unfit()) {
+            (Error::PoolTimedOut, Some(unfit)) => Error::Configuration(Box::new(StoreError::from(unfit))),
+            (error, _) => error,
+        }
     }
 }
 
@@ -93,6 +129,9 @@ impl<'c> Executor<'c> for &'c Connections {
                 Ok::<_, Error>(steps)
             };
             let steps = bounded(work).await??;
+            if steps.iter().filter_map(|step| step.as_ref().err()).any(refused_write) {
+                self.distrust();
+            }
             lent.give_back();
             Ok::<_, Error>(stream::iter(steps))
         };
@@ -113,6 +152,9 @@ impl<'c> Executor<'c> for &'c Connections {
                 Ok::<_, Error>(row)
             };
             let row = bounded(work).await??;
+            if row.as_ref().is_err_and(refused_write) {
+                self.distrust();
+            }
             lent.give_back();
             row
         })

@@ -1,6 +1,11 @@
 //! What can go wrong with the database, by what follows from it.
 
+use super::fitness::refused_write;
 use pgsemaphore_allocation::Violation;
+use sqlx::migrate::MigrateError;
+
+/// A lock that could not be had in time.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// A failed operation of the [`Store`](super::Store).
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +24,14 @@ pub enum StoreError {
         "the database has synchronous_commit = off, so what a reply says could be lost; set it to on or local"
     )]
     NotDurable,
+    /// The address leads to a standby.
+    #[error(
+        "the database is a standby, which takes no writes: it has to be promoted, or the address to lead elsewhere"
+    )]
+    Standby,
+    /// Transactions are read-only.
+    #[error("the database is set to read-only (default_transaction_read_only)")]
+    ReadOnly,
     /// Sessions behind a pooler are not set up as a holder needs them.
     #[error(
         "behind the pooler these settings are missing: {missing}; give them to the login with ALTER ROLE ... SET, or \
@@ -41,7 +54,13 @@ pub enum StoreError {
     },
     /// A migration failed.
     #[error("the migration failed: {0}")]
-    Migrate(#[source] sqlx::migrate::MigrateError),
+    Migrate(#[source] MigrateError),
+    /// Another session holds a lock that a migration needs, and kept it for too long.
+    #[error(
+        "another session has held a lock for 15 s that the migration needs: another migration, or one that was left \
+         open (`SELECT * FROM pg_locks` shows it); run `pgsemaphore migrate` again when it has ended"
+    )]
+    MigrateLocked,
     /// Other transactions kept getting in between, or the connection kept breaking.
     #[error("gave up after {attempts} attempts, the last one: {last}")]
     GaveUp {
@@ -63,6 +82,17 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    pub(super) fn of_migration(error: MigrateError) -> Self {
+        match &error {
+            MigrateError::Execute(cause) | MigrateError::ExecuteMigration(cause, _)
+                if code(cause) == Some(LOCK_NOT_AVAILABLE) =>
+            {
+                Self::MigrateLocked
+            }
+            _ => Self::Migrate(error),
+        }
+    }
+
     /// Whether repeating the transaction on fresh reads can help: a serialization failure, a deadlock, a fence that
     /// another transaction moved, or a connection that broke.
     pub(crate) fn is_transient(&self) -> bool {
@@ -72,10 +102,54 @@ impl StoreError {
             _ => false,
         }
     }
+
+    /// Whether the server answers, and takes no writes.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, Self::Standby | Self::ReadOnly)
+    }
+
+    /// Whether it is the database that is in trouble, and not this program or its schema.
+    pub(crate) fn is_outage(&self) -> bool {
+        match self {
+            Self::GaveUp { last, .. } => last.is_outage(),
+            Self::Fenced | Self::Violation(_) | Self::Fault(_) => false,
+            _ => true,
+        }
+    }
+}
+
+impl StoreError {
+    /// Whether PostgreSQL gave up a statement that took too long.
+    pub(crate) fn is_timeout(&self) -> bool {
+        matches!(self, Self::Unavailable(error) if code(error) == Some("57014"))
+    }
+
+    /// What a transient error was, in metrics.
+    pub(super) fn kind_of_conflict(&self) -> &'static str {
+        match self {
+            Self::Fenced => "fence",
+            Self::Unavailable(error) => match code(error) {
+                Some("40001") => "serialization",
+                Some("40P01") => "deadlock",
+                _ => "connection",
+            },
+            _ => "connection",
+        }
+    }
 }
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
+        let error = match error {
+            sqlx::Error::Configuration(why) => match why.downcast() {
+                Ok(ours) => return *ours,
+                Err(why) => sqlx::Error::Configuration(why),
+            },
+            error => error,
+        };
+        if refused_write(&error) {
+            return Self::ReadOnly;
+        }
         if code(&error).is_some_and(is_login) {
             return Self::Login(error);
         }
@@ -133,7 +207,7 @@ fn is_transient(code: &str) -> bool {
     matches!(code, "40001" | "40P01" | "57P01" | "57P02" | "57P03") || code.starts_with("08")
 }
 
-/// A lock, statement or connection that could not be had in time, or a server that can't write.
+/// A lock, statement or connection that could not be had in time.
 fn is_away(code: &str) -> bool {
-    matches!(code, "55P03" | "57014" | "25006" | "25P03" | "25P04") || code.starts_with("53")
+    matches!(code, LOCK_NOT_AVAILABLE | "57014" | "25P03" | "25P04") || code.starts_with("53")
 }

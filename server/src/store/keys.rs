@@ -34,8 +34,9 @@ impl Store {
         let mut forgotten = 0;
         for key in idle {
             let forget = Forget { key: &key, after };
-            forgotten +=
-                usize::from(self.transaction("forget", &SemaphoreKey::new(key.as_str()), &forget).await?);
+            forgotten += usize::from(
+                self.transaction("forget", &SemaphoreKey::new(key.as_str()), &forget).await?.value,
+            );
         }
         Ok(forgotten)
     }

@@ -10,14 +10,17 @@ mod connections;
 mod declared;
 mod error;
 mod explain;
+mod fitness;
 mod heartbeat;
 mod hints;
 mod keys;
 mod load;
+mod phases;
 mod policies;
 mod prepare;
 mod rows;
 mod schema;
+mod self_check;
 mod transaction;
 mod usage;
 
@@ -28,14 +31,18 @@ use connections::Connections;
 pub use declared::{Applied, ApplyError, Outcome};
 pub use error::StoreError;
 pub use explain::{Held, Situation};
+use fitness::Fitness;
 pub(crate) use load::{Loaded, Missing, Taken, is_anybody_blocked, knows_clients, load, take};
+pub(crate) use phases::Phase;
 pub use policies::{Policy, PolicyError, PolicyPage};
 pub(crate) use prepare::Prepared;
 pub use schema::UninstallError;
+pub use self_check::{Audited, Drift};
 pub use transaction::Attempts;
-pub(crate) use transaction::{Attempt, Body, Step};
+pub(crate) use transaction::{Attempt, Body, Ran, Step};
 pub use usage::{BlockedUsage, ClientUsage, GroupUsage, SemaphorePage, SemaphoreUsage, Usage};
 
+use crate::metrics::Metrics;
 use pgsemaphore_allocation::SemaphoreKey;
 use sqlx::postgres::PgConnectOptions;
 use std::sync::Arc;
@@ -52,20 +59,25 @@ pub(crate) struct Timing {
     pub(crate) eager: bool,
 }
 
-/// A pool of connections to the database that holds the semaphores.
+/// Connections to the database that holds the semaphores.
 #[derive(Debug, Clone)]
 pub struct Store {
     connections: Connections,
+    vital: Connections,
+    fitness: Arc<Fitness>,
     options: PgConnectOptions,
     counters: Arc<transaction::Counters>,
+    metrics: Arc<Metrics>,
 }
 
 impl Store {
-    /// Connects, with at most `connections` connections. The schema is not looked at: see [`Store::ready`].
+    /// Connects, with at most `connections` connections, and two more for [`Store::ready`] and heartbeats. The schema is
+    /// not looked at.
     ///
     /// # Errors
     /// [`StoreError::Url`] for a URL that can't be read, [`StoreError::Unavailable`] when nothing answers,
-    /// [`StoreError::NotDurable`] where `synchronous_commit` is `off`.
+    /// [`StoreError::NotDurable`] where `synchronous_commit` is `off`, [`StoreError::Standby`] and
+    /// [`StoreError::ReadOnly`] where nothing can be written.
     pub async fn connect(url: &str, connections: u32) -> Result<Self, StoreError> {
         Self::connect_with(connect::options(url)?, connections, false).await
     }
@@ -84,18 +96,25 @@ impl Store {
         connections: u32,
         behind_pooler: bool,
     ) -> Result<Self, StoreError> {
-        let pool = connect::pool(&options, connections).await?;
-        Ok(Self { connections: Connections::new(pool, behind_pooler), options, counters: Arc::default() })
+        connect::check(&options).await?;
+        let fitness = Arc::<Fitness>::default();
+        let pool = |connections| {
+            let pool = connect::pool(&options, connections, &fitness);
+            Connections::new(pool, behind_pooler, fitness.clone())
+        };
+        let (connections, vital) = (pool(connections), pool(2));
+        Ok(Self { connections, vital, fitness, options, counters: Arc::default(), metrics: Arc::default() })
     }
 
-    /// Checks that the database answers and that its schema is new enough for this binary.
+    /// Checks that the database answers, takes writes, and has a schema that is new enough for this binary.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`], or [`StoreError::Schema`] with what to do.
+    /// [`StoreError::Unavailable`], [`StoreError::Standby`], [`StoreError::ReadOnly`], or [`StoreError::Schema`] with
+    /// what to do.
     pub async fn ready(&self) -> Result<(), StoreError> {
         let needed = crate::MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
         let query = sqlx::query_scalar(include_str!("../../queries/read_migrations.sql"));
-        let found: Option<i64> = match query.fetch_optional(self.pool()).await {
+        let found: Option<i64> = match query.fetch_optional(self.vital()).await {
             Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some("42P01") => None,
             answer => answer?,
         };
@@ -118,6 +137,26 @@ impl Store {
         &self.connections
     }
 
+    /// How many connections are in use, and how many idle.
+    pub(crate) fn connections_in_use(&self) -> (usize, usize) {
+        self.connections.in_use()
+    }
+
+    /// What is counted of this store, and of the holder over it.
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Connections for signs of life, which do not wait for each other, nor for rounds that wait for locks.
+    pub(crate) fn vital(&self) -> &Connections {
+        &self.vital
+    }
+
+    /// Why the server can't be used although it answers, as far as new connections have shown.
+    pub(crate) fn unfit(&self) -> Option<StoreError> {
+        self.fitness.unfit().map(StoreError::from)
+    }
+
     /// How to open a connection of one's own, for LISTEN.
     pub(crate) fn options(&self) -> &PgConnectOptions {
         &self.options
@@ -131,6 +170,7 @@ impl Store {
     /// Closes all connections; statements under way end first.
     pub async fn close(&self) {
         self.connections.close().await;
+        self.vital.close().await;
     }
 }
 

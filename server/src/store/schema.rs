@@ -2,10 +2,14 @@
 
 use super::transaction::commit_once;
 use super::{Store, StoreError};
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 
 /// The roles, as people can run it with psql.
 const ROLES: &str = include_str!("../../../docs/roles.sql");
+
+/// How long a migration waits for a lock, of tables or of another migration. Who waits for a table holds up all that come
+/// behind it.
+const LOCK_WAIT: &str = "SET lock_timeout = '15s'";
 
 /// Why the schemas were not removed.
 #[derive(Debug, thiserror::Error)]
@@ -26,16 +30,19 @@ impl From<sqlx::Error> for UninstallError {
 
 impl Store {
     /// Applies the migrations that are missing, on a connection of its own and one after the other. Of several that
-    /// migrate at once one does it, and the others wait for it. A database that is newer than this program is left as
-    /// it is.
+    /// migrate at once one does it, and the others wait for it, up to 15 s. A database that is newer than this program is
+    /// left as it is.
     ///
     /// # Errors
-    /// [`StoreError::Migrate`] says which one failed; a later run goes on from there.
+    /// [`StoreError::Migrate`] says which one failed, [`StoreError::MigrateLocked`] that somebody else holds a lock; a later
+    /// run goes on from there.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        let mut connection = PgConnection::connect_with(self.options()).await?;
-        // Waiting for who migrates, and migrating, may take longer than a round may.
-        sqlx::raw_sql("SET lock_timeout = 0; SET statement_timeout = 0").execute(&mut connection).await?;
-        crate::MIGRATOR.run(&mut connection).await.map_err(StoreError::Migrate)?;
+        // A migration may take longer than a round may, and that is nothing to warn of.
+        let options = self.options().clone().disable_statement_logging();
+        let mut connection = PgConnection::connect_with(&options).await?;
+        sqlx::raw_sql("SET statement_timeout = 0").execute(&mut connection).await?;
+        sqlx::raw_sql(LOCK_WAIT).execute(&mut connection).await?;
+        crate::MIGRATOR.run(&mut connection).await.map_err(StoreError::of_migration)?;
         connection.close().await?;
         Ok(())
     }

@@ -1,11 +1,14 @@
 //! The one opener of transactions: SERIALIZABLE, repeated whole on conflicts, answered only after COMMIT.
 
 use super::connections::{Lent, bounded};
+use super::phases::{Phase, Phases};
 use super::{Store, StoreError};
+use crate::telemetry::spans;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use pgsemaphore_allocation::SemaphoreKey;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tracing::Instrument as _;
 
 /// Attempts before a transaction gives up.
 const ATTEMPTS: usize = 12;
@@ -18,6 +21,8 @@ pub(crate) struct Attempt {
     pub(crate) writer: i64,
     /// The key's version that this attempt writes, once it holds the row.
     pub(crate) version: Option<i64>,
+    /// What it spends its time on.
+    pub(crate) phases: Phases,
 }
 
 /// How an attempt ends.
@@ -26,6 +31,15 @@ pub(crate) enum Step<T> {
     Commit(T),
     /// There is nothing to write.
     RollBack(T),
+}
+
+/// What a transaction resulted in, and how that came about.
+pub(crate) struct Ran<T> {
+    pub(crate) value: T,
+    /// How many attempts it took.
+    pub(crate) attempts: usize,
+    /// What the last of them spent its time on.
+    pub(crate) phases: Phases,
 }
 
 /// What transactions did since the store was opened.
@@ -73,7 +87,8 @@ impl Store {
         name: &'static str,
         key: &SemaphoreKey,
         body: &B,
-    ) -> Result<B::Output, StoreError> {
+    ) -> Result<Ran<B::Output>, StoreError> {
+        let mut attempts = 0;
         let mut pauses = ExponentialBuilder::new()
             .with_min_delay(Duration::from_millis(2))
             .with_max_delay(Duration::from_millis(250))
@@ -81,12 +96,17 @@ impl Store {
             .with_jitter()
             .build();
         loop {
+            attempts += 1;
             self.counters.attempts.fetch_add(1, Ordering::Relaxed);
-            let error = match self.attempt(key, body).await {
+            let span = spans::of_attempt(name, attempts);
+            let error = match self.attempt(key, body).instrument(span.clone()).await {
+                Ok((value, phases)) => return Ok(Ran { value, attempts, phases }),
                 Err(error) if error.is_transient() => error,
-                ended => return ended,
+                Err(error) => return Err(error),
             };
             self.counters.repeated.fetch_add(1, Ordering::Relaxed);
+            self.metrics().transaction_retries.add([error.kind_of_conflict().into()], 1);
+            span.record("error", tracing::field::display(&error));
             tracing::debug!(transaction = name, %key, %error, "attempt failed");
             match pauses.next() {
                 Some(pause) => tokio::time::sleep(pause).await,
@@ -103,20 +123,27 @@ impl Store {
         Ok(lent)
     }
 
-    async fn attempt<B: Body>(&self, key: &SemaphoreKey, body: &B) -> Result<B::Output, StoreError> {
+    async fn attempt<B: Body>(
+        &self,
+        key: &SemaphoreKey,
+        body: &B,
+    ) -> Result<(B::Output, Phases), StoreError> {
         let tx = self.pool().lend().await?;
-        let mut attempt = Attempt { tx, writer: rand::random(), version: None };
+        let mut attempt = Attempt { tx, writer: rand::random(), version: None, phases: Phases::begin() };
         let ended = bounded(attempt.run(body)).await?;
         let clean = ended.is_ok() || bounded(attempt.execute("ROLLBACK")).await?.is_ok();
-        let Attempt { tx, writer, version } = attempt;
+        let Attempt { tx, writer, version, phases } = attempt;
         if clean {
             // Before another connection is asked for: there may be only one.
             tx.give_back();
         }
+        if ended.as_ref().is_err_and(StoreError::is_read_only) {
+            self.pool().distrust();
+        }
         match ended? {
-            Ended::Known(value) => Ok(value),
+            Ended::Known(value) => Ok((value, phases)),
             Ended::Unknown { value, error } => match self.was_committed(key, version, writer).await? {
-                true => Ok(value),
+                true => Ok((value, phases)),
                 false => Err(StoreError::Unavailable(error)),
             },
         }
@@ -142,6 +169,14 @@ pub(super) async fn commit_once(mut lent: Lent) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
+/// A hot standby knows no SERIALIZABLE.
+fn not_begun(error: sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::Database(e) if e.code().as_deref() == Some("0A000") => StoreError::Standby,
+        error => error.into(),
+    }
+}
+
 /// How an attempt ended.
 enum Ended<T> {
     Known(T),
@@ -154,16 +189,20 @@ enum Ended<T> {
 
 impl Attempt {
     async fn run<B: Body>(&mut self, body: &B) -> Result<Ended<B::Output>, StoreError> {
-        self.execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await?;
+        self.execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await.map_err(not_begun)?;
         match body.run(self).await? {
             Step::RollBack(value) => {
                 self.execute("ROLLBACK").await?;
                 Ok(Ended::Known(value))
             }
-            Step::Commit(value) => Ok(match self.execute("COMMIT").await {
-                Ok(()) => Ended::Known(value),
-                Err(error) => Ended::Unknown { value, error },
-            }),
+            Step::Commit(value) => {
+                let committed = self.execute("COMMIT").await;
+                self.phases.end(Phase::Commit);
+                Ok(match committed {
+                    Ok(()) => Ended::Known(value),
+                    Err(error) => Ended::Unknown { value, error },
+                })
+            }
         }
     }
 

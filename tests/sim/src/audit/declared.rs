@@ -131,14 +131,18 @@ impl Audit {
             let dead = self.declarations.below(client, self.declarations.speakers[client].lowest);
             self.die(&dead);
         }
-        // A successor that was not heard yet has what it was to go on with.
+        self.excuse_successors(client, before);
+        Ok(())
+    }
+
+    /// A successor that was not heard yet has what it was to go on with.
+    fn excuse_successors(&mut self, client: &str, before: &Rows) {
         let own = before.blocks.values().filter(|block| block.client.as_str() == client);
         for id in own.map(|block| block.id.to_string()) {
             let held = self.held_of(&id);
             let excused = self.excused.entry(id).or_default();
             *excused = held.max(*excused);
         }
-        Ok(())
     }
 
     /// All calls that are heard are of one process: the one that spoke before, or one of a higher generation.
@@ -197,6 +201,9 @@ impl Audit {
     ) -> Verdict {
         let dead = self.declarations.below(client, generation);
         self.die(&dead);
+        if !resumes {
+            self.excuse_successors(client, before);
+        }
         for old in before.blocks.values().filter(|block| block.client.as_str() == client) {
             let new = after.blocks.get(&old.id.slot).filter(|new| new.id == old.id);
             if let Some(new) = new.filter(|_| !resumes) {

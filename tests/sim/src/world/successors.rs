@@ -110,7 +110,11 @@ impl World {
             let Process { name, shut_out, .. } = self.processes.remove(at);
             let has_another = self.processes.iter().any(|other| other.name == name);
             if let Some(generation) = shut_out.filter(|_| !has_another) {
-                self.start(name, generation);
+                let at = self.start(name, generation);
+                // As in `end_faults`: whoever is there in the end is heard once.
+                if self.fair {
+                    self.processes[at].ledger.reconcile();
+                }
             }
         }
     }

@@ -1,0 +1,207 @@
+//! What the handles, permits, waiters and the driver of one key share.
+//!
+//! Authoritative for the hand-over between tasks and the ledger, under one short lock. Not authoritative for whether a
+//! permit exists (`ledger`) or what is sent (`driver.rs`).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use queue_wire::Problem;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+use tracing::Span;
+
+use crate::admission::Group;
+use crate::blocked::{Blocked, Cause, Standing};
+use crate::client::Inner;
+use crate::driver;
+use crate::error::{AcquireError, DrainError, Undrained};
+use crate::ledger::{Drawn, Ledger, Served, Waiter};
+use crate::permit::{Permit, Source};
+use crate::place::Turn;
+
+pub(crate) struct Shared {
+    pub(crate) key: String,
+    pub(crate) client: Arc<Inner>,
+    state: Mutex<State>,
+    /// The driver has something to look at.
+    pub(crate) wake: Notify,
+    /// The driver has looked.
+    pub(crate) progress: Notify,
+    /// Permits that are in use may not be counted any more.
+    pub(crate) lost: Notify,
+}
+
+pub(crate) struct State {
+    pub(crate) ledger: Ledger,
+    pub(crate) waiting: BTreeMap<Waiter, Waiting>,
+    /// Why who waits waits.
+    pub(crate) standing: Standing,
+    /// Why nothing is given any more.
+    pub(crate) stopped: Option<AcquireError>,
+    /// What the holder refused last, until it answers again.
+    pub(crate) refused: Option<Box<Problem>>,
+    /// A driver task runs. It ends when the ledger is settled.
+    pub(crate) driven: bool,
+}
+
+/// Somebody who waits.
+pub(crate) struct Waiting {
+    pub(crate) turn: oneshot::Sender<Turn>,
+    pub(crate) span: Span,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        key: String,
+        client: Arc<Inner>,
+        last_call: u64,
+        stopped: Option<AcquireError>,
+    ) -> Self {
+        let mut ledger = Ledger::new(client.identity.clone(), last_call);
+        if client.resumes {
+            ledger.resume();
+        }
+        let (waiting, standing) = (BTreeMap::new(), Standing::default());
+        let state = State { ledger, waiting, standing, stopped, refused: None, driven: false };
+        let [wake, progress, lost] = [(); 3].map(|()| Notify::new());
+        Self { key, client, state: Mutex::new(state), wake, progress, lost }
+    }
+
+    /// What an earlier process held of the key, and was not declared, goes back without anybody waiting.
+    pub(crate) fn reconcile(self: &Arc<Self>) {
+        let mut state = self.state();
+        state.ledger.reconcile();
+        self.drive(state);
+    }
+
+    /// The permit of this name, if it is detached.
+    pub(crate) fn attach(self: &Arc<Self>, permit: &str, group: &str) -> Option<Permit> {
+        let mut state = self.state();
+        let block = state.ledger.attach(permit)?;
+        let fund = state.ledger.fund(group);
+        drop(state);
+        Some(Permit::new(Group::new(self.clone(), fund), Source::Block(block)))
+    }
+
+    /// Wakes the driver, or starts one.
+    pub(crate) fn drive(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if !std::mem::replace(&mut state.driven, true) {
+            self.client.spawn(driver::drive(self.clone()));
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Held for a few operations in memory, never across an await.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::try_from(self.client.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Gives nothing any more, for `reason`.
+    pub(crate) fn stop(&self, reason: &AcquireError) {
+        let mut state = self.state();
+        state.fail_waiting(reason);
+        state.ledger.drain();
+        state.refused = None;
+        state.stopped.get_or_insert_with(|| reason.clone());
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Waits until the holder has confirmed that nothing counts but what is detached.
+    pub(crate) async fn drained(&self) -> Result<(), DrainError> {
+        loop {
+            let progress = self.progress.notified();
+            tokio::pin!(progress);
+            progress.as_mut().enable();
+            {
+                let state = self.state();
+                if state.ledger.is_drained() {
+                    return Ok(());
+                }
+                let running = state.ledger.running() > state.ledger.detached();
+                if let (false, Some(problem)) = (running, &state.refused) {
+                    return Err(DrainError::Refused { key: self.key.clone(), problem: problem.clone() });
+                }
+            }
+            progress.await;
+        }
+    }
+
+    /// What it waits for, if it is not drained.
+    pub(crate) fn undrained(&self) -> Option<Undrained> {
+        let state = self.state();
+        (!state.ledger.is_drained()).then(|| Undrained {
+            key: self.key.clone(),
+            running: state.ledger.running().saturating_sub(state.ledger.detached()),
+            unconfirmed: state.ledger.unconfirmed(),
+            unreachable: state.standing.is_unreachable(),
+        })
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let last_call = self.state().ledger.last_call();
+        self.client.forget(&self.key, last_call);
+    }
+}
+
+impl State {
+    pub(crate) fn try_serve(&mut self, group: &str) -> Option<Drawn> {
+        if self.stopped.is_some() { None } else { self.ledger.try_serve(group) }
+    }
+
+    pub(crate) fn put_back(&mut self, source: &Source) {
+        match source {
+            Source::Block(block) => self.ledger.put_back(block),
+            Source::Lease(ticket) => self.ledger.release_ticket(*ticket),
+            Source::Nowhere => {}
+        }
+    }
+
+    /// Tells waiters whose turn has come.
+    pub(crate) fn hand_out(&mut self) {
+        loop {
+            let served = self.ledger.served();
+            if served.is_empty() {
+                return;
+            }
+            for Served { waiter, block, ticket } in served {
+                let sent = match self.waiting.remove(&waiter) {
+                    Some(waiting) => waiting.turn.send(Ok(Source::new(block, ticket))),
+                    None => Err(Ok(Source::new(block, ticket))),
+                };
+                if let Err(Ok(source)) = sent {
+                    self.put_back(&source);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn anybody_waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(crate) fn fail_waiting(&mut self, reason: &AcquireError) {
+        self.ledger.cancel_all();
+        for (_, waiting) in std::mem::take(&mut self.waiting) {
+            // A waiter that has just gone needs no reason.
+            let _ = waiting.turn.send(Err(reason.clone()));
+        }
+    }
+
+    /// Why whoever waits in `group` waits. The ledger's times count from `started`.
+    pub(crate) fn blocked(&self, group: &str, started: Instant) -> Option<Blocked> {
+        let (waiting, oldest_ms) = self.ledger.waiting(group)?;
+        let oldest = started + Duration::from_millis(oldest_ms);
+        let (cause, since) = self.standing.of(group).unwrap_or((Cause::Asked, oldest));
+        Some(Blocked { group: group.to_owned(), waiting, cause, since: since.max(oldest).into_std() })
+    }
+}

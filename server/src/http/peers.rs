@@ -1,0 +1,108 @@
+//! How this holder calls others: its token, the authorities of their certificates, and connections.
+//!
+//! Authoritative for how soon a holder that went without a word is noticed. Connections are HTTP/2, a few to each
+//! holder, shared by all calls: a call that is dropped is cancelled at the other side, and a holder that does not answer
+//! pings ends its calls.
+
+use super::tls::{self, TlsFiles};
+use crate::access::Shown;
+use crate::homes::Peer;
+use crate::live::{Live, Unusable};
+use axum::body::Bytes;
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use pgsemaphore_allocation::SemaphoreKey;
+use rustls::ClientConfig;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A connection has to be there within this, encrypted if it is to be.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// While calls are under way the other side is asked this often whether it lives,
+const PING: Duration = Duration::from_secs(1);
+/// and has to answer within this.
+const PONG: Duration = Duration::from_secs(3);
+/// A connection that idles is closed before the other side does it.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Connections to one holder, each of which takes 4096 calls at once.
+const CONNECTIONS: usize = 4;
+
+/// How this holder calls others; clones share it.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    http: Live<Vec<reqwest::Client>>,
+    token: Option<Shown>,
+    /// Whether the certificate of another holder can be verified.
+    verifies: bool,
+}
+
+impl Peers {
+    /// Calls others with this token, and verifies their certificates by `authorities`, a PEM file. To those that want a
+    /// certificate it shows the one of `own`. Files are read again when they change.
+    ///
+    /// # Errors
+    /// A file can't be read or holds something else.
+    pub async fn of(
+        token: Option<Shown>,
+        authorities: Option<PathBuf>,
+        own: Option<TlsFiles>,
+    ) -> Result<Self, Unusable> {
+        let verifies = authorities.is_some();
+        let own = own.filter(|_| verifies);
+        let own_files = own.iter().flat_map(|own| [&own.certificate, &own.key]);
+        let files = authorities.iter().chain(own_files).cloned().collect();
+        let make = move |contents: &[Vec<u8>]| {
+            let authorities = authorities.as_deref().zip(contents.first().map(Vec::as_slice));
+            let own = own.as_ref().zip(contents.get(1..).and_then(<[_]>::first_chunk));
+            connections(&tls::client_config(authorities, own)?)
+        };
+        Ok(Self { http: Live::of(files, make).await?, token, verifies })
+    }
+
+    /// Whether it has a token to show.
+    pub(super) fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// Whether it can know who answers at this URL.
+    pub(super) fn verifies(&self, peer: &Peer) -> bool {
+        self.verifies || !peer.url.starts_with("https:")
+    }
+
+    /// Makes a request at another holder, with these headers beside those of every call.
+    pub(super) async fn request(
+        &self,
+        peer: &Peer,
+        key: &SemaphoreKey,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> reqwest::Result<reqwest::Response> {
+        let key = utf8_percent_encode(key.as_str(), NON_ALPHANUMERIC);
+        let http = self.http.current();
+        let http = &http[rand::random_range(0..CONNECTIONS)];
+        let mut post = http.post(format!("{}/v1/semaphores/{key}/request", peer.url)).headers(headers);
+        if let Some(token) = &self.token {
+            post = post.header(AUTHORIZATION, token.bearer());
+        }
+        post.header(CONTENT_TYPE, "application/json").body(body).send().await
+    }
+}
+
+/// Each of these keeps one connection to each holder.
+fn connections(tls: &ClientConfig) -> Result<Vec<reqwest::Client>, Unusable> {
+    let connection = |_| {
+        reqwest::Client::builder()
+            .tls_backend_preconfigured(tls.clone())
+            .http2_prior_knowledge()
+            .http2_keep_alive_interval(PING)
+            .http2_keep_alive_timeout(PONG)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .map_err(|error| Unusable::new("connections to other holders", error.to_string()))
+    };
+    (0..CONNECTIONS).map(connection).collect()
+}

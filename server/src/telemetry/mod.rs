@@ -1,0 +1,64 @@
+//! What a process tells about itself: logs on standard error, and by OTLP traces, metrics and logs.
+//!
+//! OTLP is off unless a variable `OTEL_EXPORTER_OTLP_ENDPOINT`, or one of a signal, names a collector. What is told waits
+//! in queues of limited length for a thread of its own; what finds no place is dropped. So a collector that hangs or
+//! refuses delays nothing but the end of the process, by at most two seconds.
+
+mod logs;
+#[cfg(feature = "otlp")]
+mod otlp;
+pub(crate) mod spans;
+
+pub(crate) use logs::LogArgs;
+
+use crate::holder::Holder;
+use crate::live::Unusable;
+use tracing_subscriber::Registry;
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+/// Where events and spans go.
+type Sink = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// Tells until its end.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    #[cfg(feature = "otlp")]
+    otlp: Option<otlp::Otlp>,
+}
+
+impl Telemetry {
+    /// Starts to log. A holder (`serves`) also uses the collector that the environment names.
+    ///
+    /// # Errors
+    /// A variable says what can't be done.
+    pub(crate) fn start(logs: &LogArgs, serves: bool) -> Result<Self, Unusable> {
+        let mut layers = vec![logs.layer(serves)];
+        #[cfg(feature = "otlp")]
+        let telemetry = Self { otlp: if serves { otlp::Otlp::start()? } else { None } };
+        #[cfg(feature = "otlp")]
+        layers.extend(telemetry.otlp.iter().flat_map(|otlp| otlp.layers(&logs.filter(serves))));
+        #[cfg(not(feature = "otlp"))]
+        let telemetry = Self {};
+        tracing_subscriber::registry().with(layers).init();
+        Ok(telemetry)
+    }
+
+    /// Tells what the holder counts, too.
+    pub(crate) fn observe(&self, holder: &Holder) {
+        #[cfg(feature = "otlp")]
+        if let Some(otlp) = &self.otlp {
+            otlp.observe(holder);
+        }
+        #[cfg(not(feature = "otlp"))]
+        let _ = holder;
+    }
+
+    /// Sends what was told and not sent yet, if that is soon enough. Blocks; not for a thread of the runtime.
+    pub(crate) fn end(self) {
+        #[cfg(feature = "otlp")]
+        if let Some(otlp) = self.otlp {
+            otlp.end();
+        }
+    }
+}
