@@ -30,14 +30,16 @@ impl Redis {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let port = pgsemaphore::embedded::free_port().expect("a free port");
         let appends = if durable { "yes" } else { "no" };
-        let process = Command::new("redis-server")
+        // It ends with this process, however that ends.
+        let process = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "redis-server"])
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
             .args(["--appendonly", appends, "--appendfsync", "always"])
             .arg("--dir")
             .arg(folder.path())
             .stdout(Stdio::null())
             .spawn()
-            .expect("redis-server: scripts/install-redis installs it");
+            .expect("setpriv, of util-linux");
         let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).expect("a URL");
         let redis = Self { process, client, _folder: folder };
         pgsemaphore_tests::until("Redis listens", async || redis.try_connect().await.is_some()).await;
