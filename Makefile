@@ -18,7 +18,7 @@ test: postgresql ## every test of correctness, against real PostgreSQL servers
 	$(CARGO) build --workspace --bins --tests
 	$(CARGO) test --workspace --no-fail-fast
 
-check: fmt lint deny $(if $(ADVISORY_DB),advisories) api chart test queues ## all that must hold before a merge: what CI runs
+check: fmt lint deny $(if $(ADVISORY_DB),advisories) api chart queues test ## all that must hold before a merge: what CI runs
 
 fmt: ## is everything formatted?
 	$(CARGO) fmt --all --check
@@ -26,7 +26,6 @@ fmt: ## is everything formatted?
 
 lint: ## clippy, warnings are errors
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(BENCH) clippy --manifest-path bench/Cargo.toml --locked --all-targets -- -D warnings
 
 deny: ## licences, bans and sources of the dependencies
 	scripts/cargo-deny --locked check bans licenses sources

@@ -52,6 +52,7 @@ GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgsemaphore_data TO pgsemaphore_holder;
 ALTER ROLE pgsemaphore_holder SET enable_seqscan = off;
 ALTER ROLE pgsemaphore_holder SET enable_hashjoin = off;
 ALTER ROLE pgsemaphore_holder SET enable_mergejoin = off;
+ALTER ROLE pgsemaphore_holder SET jit = off;
 ALTER ROLE pgsemaphore_holder SET plan_cache_mode = force_generic_plan;
 ALTER ROLE pgsemaphore_holder SET lock_timeout = 5000;
 ALTER ROLE pgsemaphore_holder SET statement_timeout = 20000;

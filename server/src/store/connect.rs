@@ -15,12 +15,14 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 const TRY_AFTER_IDLE: Duration = Duration::from_secs(1);
 
 /// Settings of each session. Plans are pinned because the planner prefers sequential scans on small tables, and a
-/// sequential scan under SERIALIZABLE conflicts with every writer of the table. Timeouts are in milliseconds: whoever
-/// hangs in a transaction loses its locks.
-pub const SESSION_SETTINGS: [(&str, &str); 7] = [
+/// sequential scan under SERIALIZABLE conflicts with every writer of the table. A scan that has to be then looks so
+/// costly that PostgreSQL would compile it, for a second, each time: so it must not. Timeouts are in milliseconds:
+/// whoever hangs in a transaction loses its locks.
+pub const SESSION_SETTINGS: [(&str, &str); 8] = [
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
+    ("jit", "off"),
     ("plan_cache_mode", "force_generic_plan"),
     ("lock_timeout", "5000"),
     ("statement_timeout", "20000"),
