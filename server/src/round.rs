@@ -106,7 +106,7 @@ pub enum TurnResult {
 
 /// How an attempt comes out.
 enum Attempted {
-    Done(Turn),
+    Done(Box<Turn>),
     Missing(Missing),
 }
 
@@ -138,7 +138,7 @@ async fn run(
     for _ in 0..PREPARE_MAX {
         let Ran { value, attempts, phases } = store.transaction(name(work), key, &body).await?;
         match value {
-            Attempted::Done(turn) => return Ok(Ran { value: turn, attempts: before + attempts, phases }),
+            Attempted::Done(turn) => return Ok(Ran { value: *turn, attempts: before + attempts, phases }),
             Attempted::Missing(missing) => body.prepared = store.prepare(key, &missing).await?,
         }
         before += attempts;
@@ -178,7 +178,7 @@ impl Body for Transaction<'_> {
         };
         if let Some(remaining) = too_early(&taken, &semaphore, work, self.pace) {
             let turn = turn(&taken, &semaphore, TurnResult::TooEarly(remaining), Stirred::nothing());
-            return Ok(Step::RollBack(Attempted::Done(turn)));
+            return Ok(Step::RollBack(Attempted::Done(Box::new(turn))));
         }
         if self.pace == Pace::Eager && store::is_anybody_blocked(attempt, key).await? {
             return Ok(Step::RollBack(not_eager(&taken, &semaphore)));
@@ -206,9 +206,9 @@ impl Body for Transaction<'_> {
         let tally = (!only_looks).then_some(plan.tally);
         let turn = Turn { audit: plan.audit, tally, ..turn(&taken, &plan.semaphore, outcomes, stirred) };
         Ok(if only_looks {
-            Step::RollBack(Attempted::Done(turn))
+            Step::RollBack(Attempted::Done(Box::new(turn)))
         } else {
-            Step::Commit(Attempted::Done(turn))
+            Step::Commit(Attempted::Done(Box::new(turn)))
         })
     }
 }
@@ -235,7 +235,7 @@ fn without_row(taken: &Taken, work: Work, calls: &[Call], known: bool) -> Attemp
         let policy = taken.policy.as_ref().map(|(policy, _)| policy.clone());
         sync(&State::new(taken.now, nothing.clone(), policy), calls).answers
     };
-    Attempted::Done(turn(taken, &nothing, TurnResult::Outcomes(outcomes), Stirred::nothing()))
+    Attempted::Done(Box::new(turn(taken, &nothing, TurnResult::Outcomes(outcomes), Stirred::nothing())))
 }
 
 /// How long until a round may start, where that is in the future. A last round that the clock has not reached yet was
@@ -248,7 +248,7 @@ fn too_early(taken: &Taken, semaphore: &Semaphore, work: Work, pace: Pace) -> Op
 }
 
 fn not_eager(taken: &Taken, semaphore: &Semaphore) -> Attempted {
-    Attempted::Done(turn(taken, semaphore, TurnResult::NotEager, Stirred::nothing()))
+    Attempted::Done(Box::new(turn(taken, semaphore, TurnResult::NotEager, Stirred::nothing())))
 }
 
 fn lacks_something(outcome: &Outcome) -> bool {

@@ -15,7 +15,6 @@ use crate::holder::Holder;
 use crate::live::Unusable;
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::{Layer, SubscriberExt as _};
-use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Where events and spans go.
 type Sink = Box<dyn Layer<Registry> + Send + Sync>;
@@ -40,7 +39,10 @@ impl Telemetry {
         layers.extend(telemetry.otlp.iter().flat_map(|otlp| otlp.layers(&logs.filter(serves))));
         #[cfg(not(feature = "otlp"))]
         let telemetry = Self {};
-        tracing_subscriber::registry().with(layers).init();
+        // Not `init`, which also takes what is told by the crate `log`. With that libraries ask whether a thing would be told
+        // and then don't tell it; filters of single layers keep the "no" for the next event, which would be lost.
+        let set = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layers));
+        debug_assert!(set.is_ok(), "a process starts to log once");
         Ok(telemetry)
     }
 
