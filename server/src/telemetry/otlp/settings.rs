@@ -64,6 +64,11 @@ impl Signal {
                 return Err(Unusable::new(variables, "it must be grpc or http/protobuf"));
             }
         };
+        if either("COMPRESSION").is_some_and(|way| way != "none") {
+            let variables =
+                format!("OTEL_EXPORTER_OTLP_COMPRESSION or OTEL_EXPORTER_OTLP_{name}_COMPRESSION");
+            return Err(Unusable::new(variables, "it must be none: what is sent is not compressed"));
+        }
         Ok(Some(Way { protocol, encrypted: endpoint.starts_with("https:") }))
     }
 }
@@ -114,5 +119,7 @@ mod tests {
         assert_eq!(refused, Err("OTEL_METRICS_EXPORTER".to_owned()));
         let refused = protocols(&[endpoint, ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")]);
         assert!(refused.is_err_and(|place| place.contains("PROTOCOL")));
+        let refused = protocols(&[endpoint, ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")]);
+        assert!(refused.is_err_and(|place| place.contains("COMPRESSION")));
     }
 }
