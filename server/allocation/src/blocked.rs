@@ -27,6 +27,24 @@ pub enum Reason {
     Limit,
 }
 
+impl Reason {
+    /// All of them, the first that holds first.
+    pub const ALL: [Self; 5] =
+        [Self::Paused, Self::NotPermitted, Self::LimitResolutionError, Self::GroupLimit, Self::Limit];
+
+    /// How it is written in rows and in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::NotPermitted => "not_permitted",
+            Self::LimitResolutionError => "limit_resolution_error",
+            Self::GroupLimit => "group_limit",
+            Self::Limit => "limit",
+        }
+    }
+}
+
 /// What one demand entry still lacks after its turn.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lacking {

@@ -3,7 +3,7 @@
 use super::{Label, Metrics};
 use crate::round::{self, Heard, Turn, TurnResult};
 use crate::store::{Phase, Ran, StoreError};
-use pgsemaphore_allocation::{Outcome, Reason, Retired, SemaphoreKey, Tally, Work};
+use pgsemaphore_allocation::{Outcome, Retired, SemaphoreKey, Tally, Work};
 
 /// Counts what a transaction did for `calls`, and says it at level debug.
 pub(crate) fn report(
@@ -68,7 +68,7 @@ fn count_blocked(metrics: &Metrics, turn: &Turn) -> i64 {
     });
     let lacking = answers.flat_map(|answer| &answer.blocked);
     lacking.fold(0, |sum, lacking| {
-        metrics.blocked_demand.add([reason(lacking.reason)], u64::try_from(lacking.count).unwrap_or(0));
+        metrics.blocked_demand.add([lacking.reason.name().into()], u64::try_from(lacking.count).unwrap_or(0));
         sum + lacking.count
     })
 }
@@ -80,17 +80,6 @@ fn retired(because: Retired) -> Label {
         Retired::OverBudget => "over_budget",
         Retired::TakenOver => "taken_over",
         Retired::GivenBack => "given_back",
-    }
-    .into()
-}
-
-fn reason(reason: Reason) -> Label {
-    match reason {
-        Reason::Paused => "paused",
-        Reason::NotPermitted => "not_permitted",
-        Reason::LimitResolutionError => "limit_resolution_error",
-        Reason::GroupLimit => "group_limit",
-        Reason::Limit => "limit",
     }
     .into()
 }

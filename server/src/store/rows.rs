@@ -265,31 +265,15 @@ impl BlockedJson {
         Self {
             group: entry.lacking.group.as_str().to_owned(),
             count: entry.lacking.count,
-            reason: reason_text(entry.lacking.reason).to_owned(),
+            reason: entry.lacking.reason.name().to_owned(),
             since: entry.since.0,
         }
     }
 
     fn entry(self) -> Result<BlockedEntry, StoreError> {
-        let reason = match self.reason.as_str() {
-            "paused" => Reason::Paused,
-            "not_permitted" => Reason::NotPermitted,
-            "limit_resolution_error" => Reason::LimitResolutionError,
-            "group_limit" => Reason::GroupLimit,
-            "limit" => Reason::Limit,
-            _ => return Err(corrupt("reason")),
-        };
+        let reason = Reason::ALL.into_iter().find(|reason| reason.name() == self.reason);
+        let reason = reason.ok_or_else(|| corrupt("reason"))?;
         let lacking = Lacking { group: Group::new(self.group), count: self.count, reason };
         Ok(BlockedEntry { lacking, since: DbTime(self.since) })
-    }
-}
-
-fn reason_text(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Paused => "paused",
-        Reason::NotPermitted => "not_permitted",
-        Reason::LimitResolutionError => "limit_resolution_error",
-        Reason::GroupLimit => "group_limit",
-        Reason::Limit => "limit",
     }
 }
