@@ -591,51 +591,5 @@ AS $$
 $$;
 COMMENT ON FUNCTION pgsemaphore.settle_client IS 'Declares a client dead on a key: all its permits come back (that many grants and leases), and processes of lower generations than the one returned are refused. Make sure that it runs nothing more.';
 
-CREATE FUNCTION pgsemaphore.verify(key text)
-RETURNS TABLE (key text, grp text, counter text, stored bigint, actual bigint)
-LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog
-AS $$
-    WITH entry AS (
-        SELECT s.key, NULL::text COLLATE "C" AS grp, s.grants AS stored_grants, 0 AS grants, s.leases AS stored_leases, 0 AS leases
-        FROM pgsemaphore_data.semaphores AS s
-        UNION ALL
-        SELECT g.key, g.grp, g.grants, 0, g.leases, 0
-        FROM pgsemaphore_data.group_usage AS g
-        UNION ALL
-        SELECT
-            b.key,
-            level.grp,
-            0,
-            CASE WHEN b.kind = 'grant' THEN b.counted ELSE 0 END,
-            0,
-            CASE WHEN b.kind = 'lease' THEN b.counted ELSE 0 END
-        FROM pgsemaphore_data.slots AS b
-        CROSS JOIN LATERAL (VALUES (NULL), (b.grp)) AS level(grp)
-        WHERE b.kind IS NOT NULL
-    ),
-    total AS (
-        SELECT
-            e.key,
-            e.grp,
-            sum(e.stored_grants)::bigint AS stored_grants,
-            sum(e.grants)::bigint AS grants,
-            sum(e.stored_leases)::bigint AS stored_leases,
-            sum(e.leases)::bigint AS leases
-        FROM entry AS e
-        WHERE verify.key IS NULL OR e.key = verify.key COLLATE "C"
-        GROUP BY e.key, e.grp
-    )
-    SELECT t.key, t.grp, v.counter, v.stored, v.actual
-    FROM total AS t
-    CROSS JOIN LATERAL (VALUES
-        ('grants', t.stored_grants, t.grants),
-        ('leases', t.stored_leases, t.leases)
-    ) AS v(counter, stored, actual)
-    WHERE v.stored <> v.actual
-    ORDER BY t.key, t.grp NULLS FIRST, v.counter
-$$;
-COMMENT ON FUNCTION pgsemaphore.verify IS 'Counts again what the counters of a key say (NULL: of all keys) and returns each that differs: no row is right. A row without grp is about the key as a whole.';
-
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA pgsemaphore FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA pgsemaphore_data FROM PUBLIC;

@@ -53,7 +53,7 @@ AS $$
 $$;
 COMMENT ON FUNCTION pgsemaphore.verify(text, text) IS 'Counts again what the counters of the keys from first to last say, and returns each that differs: no row is right. A row without grp is about the key as a whole.';
 
-CREATE OR REPLACE FUNCTION pgsemaphore.verify(key text)
+CREATE FUNCTION pgsemaphore.verify(key text)
 RETURNS TABLE (key text, grp text, counter text, stored bigint, actual bigint)
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog
@@ -73,6 +73,7 @@ AS $$
         ))
     ) AS v
 $$;
+COMMENT ON FUNCTION pgsemaphore.verify(text) IS 'Counts again what the counters of a key say (NULL: of all keys) and returns each that differs: no row is right. A row without grp is about the key as a whole.';
 
 ALTER TABLE pgsemaphore_data.audit
     DROP CONSTRAINT audit_action_is_known,
@@ -159,5 +160,6 @@ $$;
 COMMENT ON FUNCTION pgsemaphore.repair IS 'Makes the counters of a key what its blocks say, and writes to the audit what it changed. Returns the counters that differed, as verify does; no row: none did.';
 
 REVOKE ALL ON FUNCTION pgsemaphore.verify(text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgsemaphore.verify(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgsemaphore_data.recount FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgsemaphore.repair FROM PUBLIC;
