@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pgsemaphore_tests::{Caller, Db, Proxy, Serve, Truth, until, verify, within_reason};
+use pgsemaphore_tests::{Caller, Db, Proxy, Serve, Truth, until, used, verify, within_reason};
 use queue_client::{Cause, QueueClient};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -102,9 +102,5 @@ async fn no_application_hears_of_blackouts_nothing_leaks_and_nothing_overlaps() 
     }
     assert_eq!(world.truth.started(), CLIENTS * ITEMS_PER_CLIENT);
     assert_eq!(world.truth.violations(), [] as [String; 0]);
-    let used: i64 = sqlx::query_scalar("SELECT sum(grants + leases)::bigint FROM pgsemaphore.usage")
-        .fetch_one(world.db.pool())
-        .await
-        .expect("usage");
-    assert_eq!((used, verify(&world.db).await), (0, vec![]));
+    assert_eq!((used(&world.db).await, verify(&world.db).await), (0, vec![]));
 }

@@ -3,15 +3,15 @@
 
 use std::time::{Duration, Instant};
 
+use crate::calls::{call, heard, park};
 use futures_util::future::join_all;
 use pgsemaphore_tests::{
     Api, Caller, Db, Heard, InProcess, Mode, Proxy, Serve, Worker, home_of, key_at, message, unbroken_since,
     until, until_acquainted, verify, within_reason,
 };
 use serde_json::{Value, json};
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinError;
 
-type Call = JoinHandle<Option<Heard>>;
 type Answered = Result<Option<Heard>, JoinError>;
 
 fn policy(limit: u64) -> Value {
@@ -37,28 +37,6 @@ fn waits(worker: &Worker, age_ms: u64) -> Value {
     message["wait_ms"] = json!(60_000);
     message["demand"][0]["oldest_age_ms"] = json!(age_ms);
     message
-}
-
-fn call(caller: &Caller, key: &str, message: Value) -> Call {
-    let (caller, key) = (caller.clone(), key.to_owned());
-    tokio::spawn(async move { caller.request(&key, &message).await })
-}
-
-/// Makes a call that gets nothing in its first round.
-async fn park(db: &Db, caller: &Caller, key: &str, message: Value) -> Call {
-    let client = message["client_id"].as_str().expect("who speaks").to_owned();
-    let call = call(caller, key, message);
-    until("its first round is over", async || is_blocked(db, &client).await).await;
-    call
-}
-
-async fn is_blocked(db: &Db, client: &str) -> bool {
-    let query = "SELECT EXISTS (SELECT FROM pgsemaphore.blocked WHERE client_id = $1)";
-    sqlx::query_scalar(query).bind(client).fetch_one(db.pool()).await.expect("the view")
-}
-
-async fn heard(call: Call) -> Heard {
-    within_reason("an answer", call).await.expect("no panic").expect("an answer")
 }
 
 /// Two holders in this process: the home of the key that is returned, and another one.

@@ -3,6 +3,7 @@
 mod access;
 mod apply;
 mod blackouts;
+mod calls;
 mod command_line;
 mod commits;
 mod crashes;

@@ -2,21 +2,16 @@
 
 use std::time::Duration;
 
+use crate::calls::{self, Call, heard, is_blocked};
 use futures_util::FutureExt as _;
 use pgsemaphore::Refusal;
 use pgsemaphore_allocation::SemaphoreKey;
-use pgsemaphore_tests::{
-    Caller, Db, Heard, InProcess, Serve, Truth, Worker, message, until, verify, within_reason,
-};
+use pgsemaphore_tests::{Caller, Db, InProcess, Serve, Truth, Worker, message, until, verify, within_reason};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 
 const KEY: &str = "k";
 /// Less than a holder lets pass before it looks at parked calls without being told.
 const BEFORE_A_LOOK: u64 = 4000;
-
-/// A call that is under way.
-type Call = JoinHandle<Option<Heard>>;
 
 fn policy(limit: u64) -> Value {
     json!({"limit": limit, "round_wait_ms": 0, "round_period_ms": 0, "grant_timeout_ms": 3_600_000})
@@ -54,25 +49,11 @@ fn waits(worker: &Worker) -> Value {
 }
 
 fn call(caller: &Caller, message: Value) -> Call {
-    let caller = caller.clone();
-    tokio::spawn(async move { caller.request(KEY, &message).await })
+    calls::call(caller, KEY, message)
 }
 
-/// Makes a call that gets nothing in its first round.
 async fn park(db: &Db, caller: &Caller, message: Value) -> Call {
-    let client = message["client_id"].as_str().expect("who speaks").to_owned();
-    let call = call(caller, message);
-    until("its first round is over", async || is_blocked(db, &client).await).await;
-    call
-}
-
-async fn is_blocked(db: &Db, client: &str) -> bool {
-    let query = "SELECT EXISTS (SELECT FROM pgsemaphore.blocked WHERE client_id = $1)";
-    sqlx::query_scalar(query).bind(client).fetch_one(db.pool()).await.expect("the view")
-}
-
-async fn heard(call: Call) -> Heard {
-    within_reason("an answer", call).await.expect("no panic").expect("an answer")
+    calls::park(db, caller, KEY, message).await
 }
 
 async fn reply(call: Call) -> Value {

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use futures_util::future::select_all;
-use pgsemaphore_tests::{Caller, Db, Proxy, Running, Serve, Truth, until, verify, within_reason};
+use pgsemaphore_tests::{Caller, Db, Proxy, Running, Serve, Truth, until, used, verify, within_reason};
 use queue_client::{Permit, QueueClient};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -100,9 +100,5 @@ async fn no_application_hears_of_a_holder_that_restarts() {
     }
     within_reason("a drain", world.client.drain()).await.expect("drained");
     assert_eq!(world.truth.violations(), [] as [String; 0]);
-    let used: i64 = sqlx::query_scalar("SELECT sum(grants + leases)::bigint FROM pgsemaphore.usage")
-        .fetch_one(world.db.pool())
-        .await
-        .expect("usage");
-    assert_eq!((used, verify(&world.db).await), (0, vec![]));
+    assert_eq!((used(&world.db).await, verify(&world.db).await), (0, vec![]));
 }

@@ -145,6 +145,12 @@ pub async fn verify(db: &Db) -> Vec<(String, Option<String>, String)> {
     query.fetch_all(db.pool()).await.expect("verify")
 }
 
+/// What counts of all keys, of which there must be some.
+pub async fn used(db: &Db) -> i64 {
+    let query = "SELECT sum(grants + leases)::bigint FROM pgsemaphore.usage";
+    sqlx::query_scalar(query).fetch_one(db.pool()).await.expect("usage")
+}
+
 /// An HTTP client that keeps its connections.
 #[must_use]
 pub fn client() -> reqwest::Client {

@@ -26,7 +26,7 @@ pub use authority::{Authority, Certificate};
 pub use caller::{Caller, Heard};
 pub use cluster::{Db, private_cluster, reachable_cluster};
 pub use collector::{Collector, Log, Span};
-pub use holder::{InProcess, client, encode, message, verify};
+pub use holder::{InProcess, client, encode, message, used, verify};
 pub use homes::{home_of, key_at, unbroken_since, until_acquainted};
 pub use metrics::Metrics;
 pub use network::{Neighbour, Network};
