@@ -3,7 +3,7 @@ CARGO ?= cargo
 # For the workspace of the bench: it builds beside the server, whose binary it starts.
 BENCH = CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-$(CURDIR)/target}" $(CARGO)
 
-.PHONY: help build demo test check fmt lint deny advisories api queues chart loom fuzz soak bench postgresql redis
+.PHONY: help build demo test versions check fmt lint deny advisories api queues chart loom fuzz soak bench postgresql redis
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +17,12 @@ build: ## the server binary, optimised, in target/release
 test: postgresql ## every test of correctness, against real PostgreSQL servers
 	$(CARGO) build --workspace --bins --tests
 	$(CARGO) test --workspace --no-fail-fast
+
+versions: ## the same tests against newer PostgreSQL servers
+	$(CARGO) build --workspace --profile soak --bins --tests
+	for version in 16 17 18; do \
+		scripts/with-postgresql $$version $(CARGO) test --workspace --profile soak --no-fail-fast || exit 1; \
+	done
 
 check: fmt lint deny $(if $(ADVISORY_DB),advisories) api chart queues test ## all that must hold before a merge: what CI runs
 
@@ -51,13 +57,13 @@ chart: postgresql ## the Helm chart: by Helm 3 and 4, by schemas of Kubernetes, 
 fuzz: ## any bytes as messages, and as histories of a key: a minute each
 	scripts/fuzz
 
-soak: postgresql fuzz loom ## the same tests in a release build, with far more random worlds, and every way through a small one
+soak: postgresql fuzz loom versions ## the same tests in a release build, with far more random worlds, and every way through a small one
 	PROPTEST_CASES=25600 SIM_STEPS=10000000 WORLDS=2000 WORLD_SECONDS=120 KEYS=20000 KEYS_USED_ONCE=100000 \
-		$(CARGO) test --workspace --release --no-fail-fast
+		$(CARGO) test --workspace --profile soak --no-fail-fast
 	scripts/queues
-	$(CARGO) run --release --package pgsemaphore-sim --bin search
-	$(CARGO) run --release --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 2 2 3 3 1 1 0 2
-	$(CARGO) run --release --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 1 2 2 2 1 1 0 3 2
+	$(CARGO) run --profile soak --package pgsemaphore-sim --bin search
+	$(CARGO) run --profile soak --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 2 2 3 3 1 1 0 2
+	$(CARGO) run --profile soak --package pgsemaphore-sim --bin search -- 20_000_000 2 2 0 1 2 2 2 1 1 0 3 2
 
 bench: postgresql redis build ## speed and memory, beside what else a user could pick: tables in Markdown
 	@$(BENCH) bench --locked --manifest-path bench/Cargo.toml

@@ -69,12 +69,12 @@ async fn by_requests(store: &Store) {
 async fn by_held(store: &Store, report: &mut Report) {
     title("A round, by the permits that its key has held");
     println!(
-        "p50 of {TURNS} rounds of {SOME} requests, in turns. Those held are grants of one permit, not claimed.\n"
+        "p50 of {TURNS} rounds of {SOME} requests, in turns. Those held are grants of one permit, whose items run.\n"
     );
     let mut keys = HELD.map(|held| (held, Key::new(store, "held", held), Times::default()));
     for (held, key, _) in &mut keys {
         for _ in 0..*held / MANY {
-            key.round(&clients("holds", MANY), 1).await;
+            key.hold(MANY).await;
         }
     }
     for _ in 0..TURNS {
@@ -135,10 +135,22 @@ impl<'a> Key<'a> {
         let (granted, took) = self.round(&clients, 1).await;
         assert_eq!(granted.len(), requests);
         times.rounds.push(took);
-        let grants = granted.into_iter().map(|id| vec![GrantReport { id, claimed: 1, released: 1 }]);
+        times.syncs.push(self.report(&clients, granted, 1).await);
+    }
+
+    /// Grants of so many clients whose items run on.
+    async fn hold(&mut self, number: usize) {
+        let clients = clients("holds", number);
+        let granted = self.round(&clients, 1).await.0;
+        self.report(&clients, granted, 0).await;
+    }
+
+    /// How long the batch of syncs takes in which each client claims its grant.
+    async fn report(&mut self, clients: &[ClientId], granted: Vec<String>, released: i64) -> Duration {
+        let grants = granted.into_iter().map(|id| vec![GrantReport { id, claimed: 1, released }]);
         let calls = clients.iter().zip(grants).map(|(client, grants)| self.call(client, 0, grants));
         let calls: Vec<Heard> = calls.collect();
-        times.syncs.push(self.transact(Work::Sync, &calls).await.1);
+        self.transact(Work::Sync, &calls).await.1
     }
 
     /// A round in which each client wants `count`: what was granted, and how long it took.

@@ -3,5 +3,8 @@
 SELECT CASE WHEN b.reason = 'group_limit' THEN b."group" END AS grp, max(c.blocked_at) AS at
 FROM pgsemaphore_data.clients AS c
 CROSS JOIN LATERAL jsonb_to_recordset(c.blocked) AS b("group" text, reason text)
-WHERE c.key = $1 AND c.client_id <> ALL ($2::text[]) AND b.reason IN ('limit', 'group_limit')
+WHERE c.key = $1
+    -- A subquery is hashed; <> ALL would compare each with each.
+    AND c.client_id NOT IN (SELECT u.id COLLATE "C" FROM unnest($2::text[]) AS u(id))
+    AND b.reason IN ('limit', 'group_limit')
 GROUP BY 1

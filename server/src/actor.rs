@@ -4,6 +4,7 @@
 //! batching syncs, and for deadlines of keys in memory. It holds nothing that matters: if it ends, callers get an error
 //! and ask again, and the scan for due keys starts another actor.
 
+use crate::claims::Claims;
 use crate::clock;
 use crate::hints::News;
 use crate::holder::Shared;
@@ -18,7 +19,7 @@ use crate::store::{StoreError, Timing};
 use crate::telemetry::spans;
 use crate::trouble;
 use crate::waiting::Waiting;
-use pgsemaphore_allocation::{SemaphoreKey, Work};
+use pgsemaphore_allocation::{Block, Kind, Outcome, SemaphoreKey, Work};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -65,6 +66,8 @@ struct Summary {
     next_deadline: Option<Instant>,
     too_early: Option<Duration>,
     not_eager: bool,
+    /// Who was given permits.
+    claimants: Vec<Speaker>,
     stirred: Stirred,
 }
 
@@ -74,6 +77,7 @@ pub(crate) struct Actor {
     inbox: UnboundedReceiver<Command>,
     waiting: Waiting,
     syncs: Vec<Pending>,
+    claims: Claims,
     parked: Parked,
     policies: watch::Receiver<u64>,
     running: Option<JoinHandle<Finished>>,
@@ -95,6 +99,7 @@ impl Actor {
             inbox,
             waiting: Waiting::default(),
             syncs: Vec::new(),
+            claims: Claims::default(),
             parked: Parked::default(),
             policies,
             running: None,
@@ -129,8 +134,14 @@ impl Actor {
     fn hear(&mut self, command: Command) {
         self.active_at = clock::now();
         match command {
-            Command::Request(request) => self.waiting.admit(request),
-            Command::Sync(sync) => self.syncs.push(sync),
+            Command::Request(request) => {
+                self.claims.heard(&request.caller.speaker);
+                self.waiting.admit(request);
+            }
+            Command::Sync(sync) => {
+                self.claims.heard(&sync.caller.speaker);
+                self.syncs.push(sync);
+            }
             Command::Due(at) => self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at))),
             Command::GiveWay(new) => self.waiting.give_way(&new),
             Command::News(news) => self.hear_news(news),
@@ -152,6 +163,9 @@ impl Actor {
         }
         let now = clock::now();
         self.waiting.conclude(now);
+        if self.claims.awaited_until(now).is_some() {
+            return;
+        }
         if self.needs_opening(now) && !self.plan_opening(now) {
             let (shared, key) = (self.shared.clone(), self.key.clone());
             let look = async move { Finished::Looked(shared.store.timing(&key).await) };
@@ -244,7 +258,7 @@ impl Actor {
     }
 
     fn turned(&mut self, work: Work, turn: Option<Summary>, returned: Vec<Pending>) {
-        let Some(turn) = turn else {
+        let Some(mut turn) = turn else {
             // Whatever was due still is; the scan for due keys brings it again.
             return;
         };
@@ -252,6 +266,10 @@ impl Actor {
             self.remember(timing);
         }
         self.deadline = turn.next_deadline;
+        if work == Work::Round {
+            self.claims.expect(std::mem::take(&mut turn.claimants), self.active_at);
+            self.syncs.iter().for_each(|sync| self.claims.heard(&sync.caller.speaker));
+        }
         self.spread(work, &turn.stirred);
         match work {
             Work::Round => {
@@ -305,14 +323,17 @@ impl Actor {
     }
 
     fn next_wake(&self) -> Instant {
-        let idle = self.active_at + IDLE;
+        let (now, idle) = (clock::now(), self.active_at + IDLE);
         if self.running.is_some() {
-            return idle.max(clock::now() + IDLE);
+            return idle.max(now + IDLE);
+        }
+        if let Some(claims) = self.claims.awaited_until(now) {
+            return claims;
         }
         let opening = self.opening.map(|opening| opening.at);
         let due = [opening, self.deadline, self.parked.next_due(), self.waiting.next_due()];
         let due = due.into_iter().flatten().min();
-        due.map_or(idle, |due| due.min(idle.max(clock::now())))
+        due.map_or(idle, |due| due.min(idle.max(now)))
     }
 
     /// Leaves if there is nothing to do. Commands are sent under the lock that is held here, so none is lost.
@@ -381,10 +402,12 @@ async fn execute(
         }
     };
     let mut returned = Vec::new();
-    let (mut too_early, mut not_eager) = (None, false);
+    let (mut too_early, mut not_eager, mut claimants) = (None, false, Vec::new());
     let round::Turn { result, now, anchor, timing, next_deadline, stirred, .. } = turn;
     match result {
         TurnResult::Outcomes(outcomes) => {
+            let granted = calls.iter().zip(&outcomes).filter(|(_, outcome)| grants(outcome));
+            claimants.extend(granted.map(|(call, _)| call.caller.speaker.clone()));
             let said = outcomes.into_iter().map(|outcome| Said { outcome, now, anchor });
             returned.extend(calls.into_iter().zip(said).filter_map(|(call, said)| call.hear(said)));
         }
@@ -397,6 +420,13 @@ async fn execute(
             returned = calls;
         }
     }
-    let turn = Summary { anchor, timing, next_deadline, too_early, not_eager, stirred };
+    let turn = Summary { anchor, timing, next_deadline, too_early, not_eager, claimants, stirred };
     Finished::Turned { work, turn: Some(turn), returned }
+}
+
+/// Whether the caller is told of permits that it has to claim.
+fn grants(outcome: &Outcome) -> bool {
+    let unclaimed = |block: &Block| block.kind == Kind::Grant && block.used < block.permits;
+    let Outcome::Answered(answer) = outcome else { return false };
+    answer.verdicts.iter().filter_map(|verdict| verdict.block.as_ref()).any(unclaimed)
 }

@@ -3,6 +3,7 @@
 use crate::actor::{Command, HORIZON};
 use crate::clock;
 use crate::holder::Shared;
+use crate::store::{StoreError, Swept};
 use crate::trouble;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,17 +91,30 @@ pub(crate) async fn watch_deadlines(shared: Arc<Shared>) {
     }
 }
 
-/// Deletes the rows of keys with nothing counted, and of clients that hold nothing, without a message for `after`.
+/// Deletes the rows of keys with nothing counted, and of clients that hold nothing, without a message for `after`: in
+/// sweeps, which follow each other at once while there is more than one can do.
 pub(crate) async fn forget_idle_keys(shared: Arc<Shared>, after: Duration) {
     let every = (after / 4).clamp(SWEEP_EVERY.0, SWEEP_EVERY.1);
-    while !pause(&shared, every).await {
-        match shared.store.forget_idle_keys(after).await {
-            Ok(0) => {}
-            Ok(keys) => tracing::debug!(keys, "forgot idle keys"),
-            Err(error) => trouble::tell(&"idle keys could not be forgotten", &error),
+    let mut next = every;
+    while !pause(&shared, next).await {
+        let keys = shared.store.forget_idle_keys(after).await;
+        let clients = shared.store.forget_gone_clients(after).await;
+        let more = is_more("idle keys", keys) | is_more("clients that are gone", clients);
+        next = if more { Duration::ZERO } else { every };
+    }
+}
+
+fn is_more(what: &'static str, swept: Result<Swept, StoreError>) -> bool {
+    match swept {
+        Ok(Swept { forgotten, more }) => {
+            if forgotten > 0 {
+                tracing::debug!(what, forgotten, "swept");
+            }
+            more
         }
-        if let Err(error) = shared.store.forget_gone_clients(after).await {
-            trouble::tell(&"clients that are gone could not be forgotten", &error);
+        Err(error) => {
+            trouble::tell(&format_args!("{what} could not be forgotten"), &error);
+            false
         }
     }
 }

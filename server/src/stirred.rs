@@ -33,8 +33,8 @@ impl Stirred {
     pub(crate) fn by(state: &State, plan: &Plan, calls: &[Call]) -> Self {
         let clients = clients(state, plan);
         let freed = freed(state, plan);
-        let is_answered =
-            |id: &ClientId| calls.iter().any(|call| call.client == *id) && !has_new_speaker(state, plan, id);
+        let calling: BTreeSet<&ClientId> = calls.iter().map(|call| &call.client).collect();
+        let is_answered = |id: &ClientId| calling.contains(id) && !has_new_speaker(state, plan, id);
         let concerns_others = match &clients {
             Clients::Some(clients) => !clients.iter().all(is_answered),
             Clients::All => true,

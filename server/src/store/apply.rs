@@ -1,14 +1,21 @@
-//! Writes a plan: a number of statements that does not depend on its size, and a count of rows after each.
+//! Writes a plan: one statement whatever its size, and another one for what is declared.
 
 use super::StoreError;
 use super::rows::{BlockedJson, kind_text, round_to, status_text, timestamp};
 use super::transaction::Attempt;
 use pgsemaphore_allocation::{Act, Block, Plan, SemaphoreKey, Work};
-use sqlx::postgres::PgQueryResult;
+use sqlx::Postgres;
+use sqlx::postgres::PgArguments;
+use sqlx::query::QueryAs;
 use sqlx::types::Json;
 use time::OffsetDateTime;
 
-/// Writes `plan`; the key's row first, so that a fence that moved ends the attempt.
+/// How many rows were written: of keys, groups, blocks, batches and clients.
+type Written = (i64, i64, i64, i64, i64);
+
+type Write<'q> = QueryAs<'q, Postgres, Written, PgArguments>;
+
+/// Writes `plan`. Rows that are missing, and a key's row that is another transaction's, end the attempt.
 pub(crate) async fn apply(
     attempt: &mut Attempt,
     key: &SemaphoreKey,
@@ -16,36 +23,41 @@ pub(crate) async fn apply(
     work: Work,
     batch_cap: i32,
 ) -> Result<(), StoreError> {
-    write_key(attempt, key, plan, work, batch_cap).await?;
-    write_groups(attempt, key, plan).await?;
-    write_blocks(attempt, key, plan).await?;
-    write_pending(attempt, key, plan).await?;
-    write_clients(attempt, key, plan).await?;
+    let write = sqlx::query_as(include_str!("../../queries/apply_plan.sql"))
+        .bind(key.as_str())
+        .bind(attempt.version)
+        .bind(attempt.writer);
+    let write = with_key(write, plan, work, batch_cap)?;
+    let write = with_groups(write, plan);
+    let write = with_blocks(write, plan)?;
+    let write = with_batches(write, plan);
+    let write = with_clients(write, plan);
+    if write.fetch_one(&mut *attempt.tx).await? != expected(plan) {
+        return Err(StoreError::Fenced);
+    }
     write_audit(attempt, key, plan).await
 }
 
-fn expect_rows(result: &PgQueryResult, expected: usize) -> Result<(), StoreError> {
-    if usize::try_from(result.rows_affected()) == Ok(expected) { Ok(()) } else { Err(StoreError::Fenced) }
+fn expected(plan: &Plan) -> Written {
+    let count = |rows: usize| i64::try_from(rows).unwrap_or(i64::MAX);
+    let Plan { groups, blocks, pending, clients, .. } = plan;
+    (1, count(groups.len()), count(blocks.len()), count(pending.len()), count(clients.len()))
 }
 
 fn narrow(permits: i64) -> Result<i32, StoreError> {
     i32::try_from(permits).map_err(|_| super::rows::corrupt("number of permits"))
 }
 
-async fn write_key(
-    attempt: &mut Attempt,
-    key: &SemaphoreKey,
-    plan: &Plan,
+fn with_key<'q>(
+    write: Write<'q>,
+    plan: &'q Plan,
     work: Work,
     batch_cap: i32,
-) -> Result<(), StoreError> {
+) -> Result<Write<'q>, StoreError> {
     let semaphore = &plan.semaphore;
     let batches = &semaphore.batches;
     let message_at = (work != Work::Timer).then(|| timestamp(plan.now));
-    let query = sqlx::query(include_str!("../../queries/write_key.sql"))
-        .bind(key.as_str())
-        .bind(attempt.version)
-        .bind(attempt.writer)
+    Ok(write
         .bind(round_to(semaphore.round))
         .bind(semaphore.last_round_at.map(timestamp))
         .bind(message_at)
@@ -67,23 +79,17 @@ async fn write_key(
         .bind(semaphore.leases_judged_by)
         .bind(semaphore.settle_after.map(|after| after / 1000))
         .bind(semaphore.settle_after_since.map(timestamp))
-        .bind(semaphore.silence_due.map(timestamp));
-    expect_rows(&query.execute(&mut *attempt.tx).await?, 1)
+        .bind(semaphore.silence_due.map(timestamp)))
 }
 
-async fn write_groups(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -> Result<(), StoreError> {
+fn with_groups<'q>(write: Write<'q>, plan: &'q Plan) -> Write<'q> {
     let groups = &plan.groups;
-    if groups.is_empty() {
-        return Ok(());
-    }
-    let query = sqlx::query(include_str!("../../queries/write_groups.sql"))
-        .bind(key.as_str())
+    write
         .bind(groups.keys().map(|group| group.as_str()).collect::<Vec<_>>())
         .bind(groups.values().map(|usage| usage.grants).collect::<Vec<_>>())
         .bind(groups.values().map(|usage| usage.leases).collect::<Vec<_>>())
         .bind(groups.values().map(|usage| usage.live_leases).collect::<Vec<_>>())
-        .bind(groups.values().map(|usage| usage.contended_until.map(timestamp)).collect::<Vec<_>>());
-    expect_rows(&query.execute(&mut *attempt.tx).await?, groups.len())
+        .bind(groups.values().map(|usage| usage.contended_until.map(timestamp)).collect::<Vec<_>>())
 }
 
 /// The columns of blocks to write, one array each.
@@ -127,16 +133,12 @@ impl<'a> Columns<'a> {
     }
 }
 
-async fn write_blocks(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -> Result<(), StoreError> {
-    if plan.blocks.is_empty() {
-        return Ok(());
-    }
+fn with_blocks<'q>(write: Write<'q>, plan: &'q Plan) -> Result<Write<'q>, StoreError> {
     let mut columns = Columns::default();
     for (slot, block) in &plan.blocks {
         columns.push(*slot, block.as_ref())?;
     }
-    let query = sqlx::query(include_str!("../../queries/write_blocks.sql"))
-        .bind(key.as_str())
+    Ok(write
         .bind(columns.slots)
         .bind(columns.kinds)
         .bind(columns.rounds)
@@ -151,32 +153,22 @@ async fn write_blocks(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) ->
         .bind(columns.created)
         .bind(columns.stopped)
         .bind(columns.ttls)
-        .bind(columns.reported);
-    expect_rows(&query.execute(&mut *attempt.tx).await?, plan.blocks.len())
+        .bind(columns.reported))
 }
 
-async fn write_pending(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -> Result<(), StoreError> {
-    if plan.pending.is_empty() {
-        return Ok(());
-    }
+fn with_batches<'q>(write: Write<'q>, plan: &'q Plan) -> Write<'q> {
     let pairs = plan.pending.iter().flat_map(|(n, write)| write.slots.iter().map(|slot| (*n, *slot)));
     let (ns, slots): (Vec<_>, Vec<_>) = pairs.unzip();
     let appended: Vec<_> = plan.pending.iter().filter(|(_, write)| write.append).map(|(n, _)| *n).collect();
-    let query = sqlx::query(include_str!("../../queries/write_pending.sql")).bind(key.as_str());
-    let result = query.bind(ns).bind(slots).bind(appended).execute(&mut *attempt.tx).await?;
-    expect_rows(&result, plan.pending.len())
+    write.bind(ns).bind(slots).bind(appended)
 }
 
-async fn write_clients(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -> Result<(), StoreError> {
+fn with_clients<'q>(write: Write<'q>, plan: &'q Plan) -> Write<'q> {
     let clients = &plan.clients;
-    if clients.is_empty() {
-        return Ok(());
-    }
     let blocked =
         |client: &pgsemaphore_allocation::Client| Json(client.blocked.iter().map(BlockedJson::new).collect());
     let processes = || clients.values().map(|client| client.incarnation.as_ref());
-    let query = sqlx::query(include_str!("../../queries/write_clients.sql"))
-        .bind(key.as_str())
+    write
         .bind(clients.keys().map(|id| id.as_str()).collect::<Vec<_>>())
         .bind(clients.values().map(|client| timestamp(client.last_seen)).collect::<Vec<_>>())
         .bind(clients.values().map(|client| round_to(client.last_block)).collect::<Vec<_>>())
@@ -188,8 +180,7 @@ async fn write_clients(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -
         .bind(processes().map(|process| process.and_then(|p| p.process.as_deref())).collect::<Vec<_>>())
         .bind(processes().map(|process| process.is_some_and(|p| p.resumes)).collect::<Vec<_>>())
         .bind(clients.values().map(|client| round_to(client.lowest_generation)).collect::<Vec<_>>())
-        .bind(clients.values().map(|client| client.fenced_at.map(timestamp)).collect::<Vec<_>>());
-    expect_rows(&query.execute(&mut *attempt.tx).await?, clients.len())
+        .bind(clients.values().map(|client| client.fenced_at.map(timestamp)).collect::<Vec<_>>())
 }
 
 async fn write_audit(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -> Result<(), StoreError> {
@@ -207,7 +198,8 @@ async fn write_audit(attempt: &mut Attempt, key: &SemaphoreKey, plan: &Plan) -> 
         .bind(audit.iter().map(|entry| entry.grants).collect::<Vec<_>>())
         .bind(audit.iter().map(|entry| entry.leases).collect::<Vec<_>>())
         .bind(audit.iter().map(|entry| detail_text(entry.act)).collect::<Vec<_>>());
-    expect_rows(&query.execute(&mut *attempt.tx).await?, audit.len())
+    query.execute(&mut *attempt.tx).await?;
+    Ok(())
 }
 
 fn action_text(act: Act) -> &'static str {

@@ -4,8 +4,16 @@ use super::{Attempt, Body, Step, Store, StoreError};
 use pgsemaphore_allocation::SemaphoreKey;
 use std::time::Duration;
 
-/// Keys, and clients, that one sweep forgets at most; the next one goes on.
+/// Keys, and clients, that one sweep looks at; the next one goes on.
 const SWEEP_MAX: i64 = 1000;
+
+/// What one sweep did.
+pub(crate) struct Swept {
+    /// Keys or clients that are forgotten.
+    pub(crate) forgotten: u64,
+    /// There may be more to forget.
+    pub(crate) more: bool,
+}
 
 /// A key that has something to do.
 pub(crate) struct DueKey {
@@ -26,19 +34,18 @@ impl Store {
         Ok(rows.into_iter().map(due).collect())
     }
 
-    /// Deletes the rows of keys with nothing counted and no message for `after`. Says how many keys.
-    pub(crate) async fn forget_idle_keys(&self, after: Duration) -> Result<usize, StoreError> {
+    /// Deletes the rows of keys with nothing counted and no message for `after`.
+    pub(crate) async fn forget_idle_keys(&self, after: Duration) -> Result<Swept, StoreError> {
         let query = sqlx::query_scalar(include_str!("../../queries/read_idle_keys.sql"));
         let idle: Vec<String> =
             query.bind(after.as_secs_f64()).bind(SWEEP_MAX).fetch_all(self.pool()).await?;
-        let mut forgotten = 0;
+        let mut swept = Swept { forgotten: 0, more: idle.len() as i64 == SWEEP_MAX };
         for key in idle {
             let forget = Forget { key: &key, after };
-            forgotten += usize::from(
-                self.transaction("forget", &SemaphoreKey::new(key.as_str()), &forget).await?.value,
-            );
+            let ran = self.transaction("forget", &SemaphoreKey::new(key.as_str()), &forget).await?;
+            swept.forgotten += u64::from(ran.value);
         }
-        Ok(forgotten)
+        Ok(swept)
     }
 }
 
@@ -50,11 +57,12 @@ impl Store {
         Ok(keys.into_iter().map(SemaphoreKey::new).collect())
     }
 
-    /// Deletes rows of clients that hold nothing and were not heard for `after`. Says how many.
-    pub(crate) async fn forget_gone_clients(&self, after: Duration) -> Result<u64, StoreError> {
+    /// Deletes rows of clients that hold nothing and were not heard for `after`.
+    pub(crate) async fn forget_gone_clients(&self, after: Duration) -> Result<Swept, StoreError> {
         let query = sqlx::query(include_str!("../../queries/delete_gone_clients.sql"));
         let result = query.bind(after.as_secs_f64()).bind(SWEEP_MAX).execute(self.pool()).await?;
-        Ok(result.rows_affected())
+        let forgotten = result.rows_affected();
+        Ok(Swept { forgotten, more: forgotten == SWEEP_MAX.unsigned_abs() })
     }
 }
 
@@ -68,19 +76,9 @@ impl Body for Forget<'_> {
     type Output = bool;
 
     async fn run(&self, attempt: &mut Attempt) -> Result<Step<bool>, StoreError> {
-        let take = sqlx::query(include_str!("../../queries/take_idle_key.sql")).bind(self.key);
-        let taken = take.bind(self.after.as_secs_f64()).execute(&mut *attempt.tx).await?;
-        if taken.rows_affected() == 0 {
-            return Ok(Step::RollBack(false));
-        }
-        for delete in [
-            include_str!("../../queries/delete_slots.sql"),
-            include_str!("../../queries/delete_pending.sql"),
-            include_str!("../../queries/delete_group_usage.sql"),
-            include_str!("../../queries/delete_clients.sql"),
-        ] {
-            sqlx::query(delete).bind(self.key).execute(&mut *attempt.tx).await?;
-        }
-        Ok(Step::Commit(true))
+        let query = sqlx::query_scalar(include_str!("../../queries/forget_key.sql"));
+        let forgotten: i64 =
+            query.bind(self.key).bind(self.after.as_secs_f64()).fetch_one(&mut *attempt.tx).await?;
+        Ok(if forgotten > 0 { Step::Commit(true) } else { Step::RollBack(false) })
     }
 }
