@@ -5,6 +5,7 @@
 //! and ask again, and the scan for due keys starts another actor.
 
 use crate::clock;
+use crate::functions::Failing;
 use crate::hints::News;
 use crate::holder::Shared;
 use crate::parked::Parked;
@@ -14,7 +15,7 @@ use crate::reply::Said;
 use crate::round::{self, Pace, TurnResult};
 use crate::speaker::Speaker;
 use crate::stirred::Stirred;
-use crate::store::{StoreError, Timing};
+use crate::store::{FunctionCall, StoreError, Timing};
 use crate::telemetry::spans;
 use crate::trouble;
 use crate::waiting::Waiting;
@@ -66,6 +67,7 @@ struct Summary {
     too_early: Option<Duration>,
     not_eager: bool,
     stirred: Stirred,
+    asked: Vec<FunctionCall>,
 }
 
 pub(crate) struct Actor {
@@ -75,6 +77,7 @@ pub(crate) struct Actor {
     waiting: Waiting,
     syncs: Vec<Pending>,
     parked: Parked,
+    failing: Failing,
     policies: watch::Receiver<u64>,
     running: Option<JoinHandle<Finished>>,
     last_work: Work,
@@ -96,6 +99,7 @@ impl Actor {
             waiting: Waiting::default(),
             syncs: Vec::new(),
             parked: Parked::default(),
+            failing: Failing::default(),
             policies,
             running: None,
             last_work: Work::Timer,
@@ -252,6 +256,7 @@ impl Actor {
             self.remember(timing);
         }
         self.deadline = turn.next_deadline;
+        self.failing.heed(&self.key, &turn.asked);
         self.spread(work, &turn.stirred);
         match work {
             Work::Round => {
@@ -382,7 +387,7 @@ async fn execute(
     };
     let mut returned = Vec::new();
     let (mut too_early, mut not_eager) = (None, false);
-    let round::Turn { result, now, anchor, timing, next_deadline, stirred, .. } = turn;
+    let round::Turn { result, now, anchor, timing, next_deadline, stirred, asked, .. } = turn;
     match result {
         TurnResult::Outcomes(outcomes) => {
             let said = outcomes.into_iter().map(|outcome| Said { outcome, now, anchor });
@@ -397,6 +402,6 @@ async fn execute(
             returned = calls;
         }
     }
-    let turn = Summary { anchor, timing, next_deadline, too_early, not_eager, stirred };
+    let turn = Summary { anchor, timing, next_deadline, too_early, not_eager, stirred, asked };
     Finished::Turned { work, turn: Some(turn), returned }
 }

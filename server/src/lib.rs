@@ -10,6 +10,7 @@ pub mod cli;
 mod clock;
 mod demo;
 pub mod embedded;
+mod functions;
 mod hints;
 mod holder;
 mod homes;

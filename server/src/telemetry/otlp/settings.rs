@@ -64,10 +64,11 @@ impl Signal {
                 return Err(Unusable::new(variables, "it must be grpc or http/protobuf"));
             }
         };
-        if either("COMPRESSION").is_some_and(|way| way != "none") {
+        // The exporters read it themselves, and would pass over what they can't do.
+        if either("COMPRESSION").is_some_and(|way| !["none", "gzip"].contains(&way.as_str())) {
             let variables =
                 format!("OTEL_EXPORTER_OTLP_COMPRESSION or OTEL_EXPORTER_OTLP_{name}_COMPRESSION");
-            return Err(Unusable::new(variables, "it must be none: what is sent is not compressed"));
+            return Err(Unusable::new(variables, "it must be gzip or none"));
         }
         Ok(Some(Way { protocol, encrypted: endpoint.starts_with("https:") }))
     }
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(refused, Err("OTEL_METRICS_EXPORTER".to_owned()));
         let refused = protocols(&[endpoint, ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")]);
         assert!(refused.is_err_and(|place| place.contains("PROTOCOL")));
-        let refused = protocols(&[endpoint, ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")]);
+        let refused = protocols(&[endpoint, ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd")]);
         assert!(refused.is_err_and(|place| place.contains("COMPRESSION")));
     }
 }
