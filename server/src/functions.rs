@@ -6,9 +6,12 @@ use crate::store::FunctionCall;
 use pgsemaphore_allocation::SemaphoreKey;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// For which clients and groups a function failed when it was last asked, by the policy's field that names it.
+/// The client and the group that a function is asked about.
+type About = (Option<String>, Option<String>);
+
+/// About whom a function failed when it was last asked, by the policy's field that names it.
 #[derive(Debug, Default)]
-pub(crate) struct Failing(BTreeMap<&'static str, BTreeSet<(Option<String>, Option<String>)>>);
+pub(crate) struct Failing(BTreeMap<&'static str, BTreeSet<About>>);
 
 /// What to tell of the functions of a field.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,16 +37,16 @@ impl Failing {
         let mut turned = Vec::new();
         for call in calls {
             let failing = self.0.entry(call.field).or_default();
-            let asked = (call.client.clone(), call.group.clone());
+            let about = (call.client.clone(), call.group.clone());
             match &call.failure {
                 Some(error) => {
                     if failing.is_empty() {
                         turned.push(Turned::Bad(call, error));
                     }
-                    failing.insert(asked);
+                    failing.insert(about);
                 }
                 None => {
-                    if failing.remove(&asked) && failing.is_empty() {
+                    if failing.remove(&about) && failing.is_empty() {
                         turned.push(Turned::Good(call.field));
                     }
                 }
