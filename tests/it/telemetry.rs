@@ -116,12 +116,16 @@ async fn all_signals_arrive_encrypted_and_compressed() {
     let folder = tempfile::tempdir().expect("a folder");
     let (authority, ca) = (Authority::new(), folder.path().join("ca.pem"));
     std::fs::write(&ca, authority.pem()).expect("a file");
-    let more = [
-        ("OTEL_EXPORTER_OTLP_CERTIFICATE", ca.to_str().expect("UTF-8")),
-        ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
-    ];
-    for protocol in ["grpc", "http/protobuf"] {
+    let ca = ca.to_str().expect("UTF-8");
+    // The second says what the system trusts.
+    for (protocol, trust) in [
+        ("grpc", "OTEL_EXPORTER_OTLP_CERTIFICATE"),
+        ("grpc", "SSL_CERT_FILE"),
+        ("http/protobuf", "OTEL_EXPORTER_OTLP_CERTIFICATE"),
+        ("http/protobuf", "SSL_CERT_FILE"),
+    ] {
         let collector = Collector::start_encrypted(&authority.issue(&["127.0.0.1"])).await;
+        let more = [(trust, ca), ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")];
         all_signals_arrive(&collector, protocol, &more).await;
         assert_eq!(collector.compressions().into_iter().collect::<Vec<_>>(), ["gzip"], "{protocol}");
     }
@@ -252,6 +256,7 @@ async fn what_the_environment_can_not_have_is_refused_at_the_start() {
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
         ("OTEL_TRACES_EXPORTER", "zipkin"),
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nonexistent"),
+        ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/nonexistent"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
     ] {
         let mut variables = variables("http://127.0.0.1:1", "http/protobuf");
