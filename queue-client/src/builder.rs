@@ -133,7 +133,7 @@ impl Builder {
     /// `opentelemetry::global::meter("queue-client")`. Two clients in one process need a meter each, of scopes that
     /// differ: with one meter the levels of one would hide those of the other.
     ///
-    /// No attribute is a key, a group or a client. What is counted is in the crate's README.
+    /// No attribute is a key, a group or a client. The crate's README says where the metrics are listed.
     #[cfg(feature = "otel")]
     pub fn meter(mut self, meter: opentelemetry::metrics::Meter) -> Self {
         self.metrics = Some(Metrics::of(meter));
