@@ -30,8 +30,9 @@ fmt: ## is everything formatted?
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path bench/Cargo.toml --check
 
-lint: ## clippy, warnings are errors
+lint: ## clippy, warnings are errors; also of holder and client without OpenTelemetry
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --package pgsemaphore --package queue-client --no-default-features --all-targets -- -D warnings
 
 deny: ## licences, bans and sources of the dependencies
 	scripts/cargo-deny --locked check bans licenses sources

@@ -151,11 +151,11 @@ impl Group {
         if let Some(ticket) = self.0.fund.draw() {
             return Ok(self.permit(Source::Lease(ticket)));
         }
-        let wait = async {
+        self.waiting(async {
             let mut place = Place::take(&self.0.shared, self.name())?;
             Ok(self.permit(place.turn().await?))
-        };
-        wait.instrument(spans::of_acquire(self.key(), self.name())).await
+        })
+        .await
     }
 
     /// As [`acquire`](Self::acquire), for `limit` at most.
@@ -196,7 +196,7 @@ impl Group {
         if most == 0 || !permits.is_empty() {
             return Ok(permits);
         }
-        let wait = async {
+        self.waiting(async {
             let mut places = Place::take_several(&self.0.shared, self.name(), most)?;
             // The group is first in, first out: the first place is served before the others.
             let first = match places.first_mut() {
@@ -205,8 +205,8 @@ impl Group {
             };
             let served = std::iter::once(first).chain(Place::served(&mut places));
             Ok(served.map(|source| self.permit(source)).collect())
-        };
-        wait.instrument(spans::of_acquire(self.key(), self.name())).await
+        })
+        .await
     }
 
     /// A permit for one item of the group that this process can give at once: of a lease, or confirmed by the holder and
@@ -223,6 +223,17 @@ impl Group {
     pub fn blocked(&self) -> Option<Blocked> {
         let shared = &self.0.shared;
         shared.state().blocked(self.name(), shared.client.started)
+    }
+
+    /// What waits is a span, and is counted with how long it takes.
+    async fn waiting<T>(
+        &self,
+        turn: impl Future<Output = Result<T, AcquireError>>,
+    ) -> Result<T, AcquireError> {
+        let wait = self.0.shared.client.metrics.wait();
+        let result = turn.instrument(spans::of_acquire(self.key(), self.name())).await;
+        wait.ended(&result);
+        result
     }
 
     fn permit(&self, source: Source) -> Permit {

@@ -37,6 +37,34 @@ pub enum Cause {
     Refused(Reason),
 }
 
+#[cfg(feature = "otel")]
+impl Cause {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Asked,
+        Self::Unreachable,
+        Self::Refused(Reason::Limit),
+        Self::Refused(Reason::GroupLimit),
+        Self::Refused(Reason::Paused),
+        Self::Refused(Reason::NotPermitted),
+        Self::Refused(Reason::LimitResolutionError),
+        Self::Refused(Reason::Other),
+    ];
+
+    /// In metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Unreachable => "unreachable",
+            Self::Refused(Reason::Limit) => "limit",
+            Self::Refused(Reason::GroupLimit) => "group_limit",
+            Self::Refused(Reason::Paused) => "paused",
+            Self::Refused(Reason::NotPermitted) => "not_permitted",
+            Self::Refused(Reason::LimitResolutionError) => "limit_resolution_error",
+            Self::Refused(Reason::Other) => "other",
+        }
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -86,9 +114,11 @@ impl Standing {
         self.refused.retain(|group, _| waits(group));
     }
 
-    /// Nobody answers.
-    pub(crate) fn unreachable(&mut self) {
+    /// Nobody answers; true if that is new.
+    pub(crate) fn unreachable(&mut self) -> bool {
+        let new = self.unreachable.is_none();
         self.unreachable.get_or_insert_with(Instant::now);
+        new
     }
 
     pub(crate) fn is_unreachable(&self) -> bool {

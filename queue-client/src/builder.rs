@@ -14,6 +14,7 @@ use crate::detached::DetachedPermit;
 use crate::error::BuildError;
 use crate::http::HttpTransport;
 use crate::ledger::Identity;
+use crate::metrics::Metrics;
 use crate::own_thread::OwnThread;
 use crate::transport::Transport;
 
@@ -42,6 +43,7 @@ pub struct Builder {
     running: Option<Vec<DetachedPermit>>,
     transport: Option<Arc<dyn Transport>>,
     own_thread: bool,
+    metrics: Option<Metrics>,
 }
 
 impl Builder {
@@ -127,6 +129,17 @@ impl Builder {
         self
     }
 
+    /// Counts by this meter. Default: that of the provider which is the global one when the client is built,
+    /// `opentelemetry::global::meter("queue-client")`. Two clients in one process need a meter each, of scopes that
+    /// differ: with one meter the levels of one would hide those of the other.
+    ///
+    /// No attribute is a key, a group or a client. The crate's README says where the metrics are listed.
+    #[cfg(feature = "otel")]
+    pub fn meter(mut self, meter: opentelemetry::metrics::Meter) -> Self {
+        self.metrics = Some(Metrics::of(meter));
+        self
+    }
+
     /// Uses another transport than HTTP; URLs, token and certificates have no effect then.
     pub fn transport(mut self, transport: impl Transport) -> Self {
         self.transport = Some(Arc::new(transport));
@@ -152,7 +165,8 @@ impl Builder {
         let own_thread =
             if self.own_thread { Some(OwnThread::start().map_err(BuildError::OwnThread)?) } else { None };
         let identity = Identity { client_id, process: random() };
-        QueueClient::new(identity, generation, transport, own_thread, self.running.as_deref())
+        let metrics = self.metrics.unwrap_or_default();
+        QueueClient::new(identity, generation, transport, own_thread, metrics, self.running.as_deref())
     }
 }
 

@@ -16,6 +16,7 @@ use crate::error::{AcquireError, BuildError, DrainError, ResumeError};
 use crate::events::{Events, Feed};
 use crate::generation::Generation;
 use crate::ledger::Identity;
+use crate::metrics::Metrics;
 use crate::own_thread::OwnThread;
 use crate::permit::Permit;
 use crate::shared::Shared;
@@ -36,6 +37,7 @@ pub(crate) struct Inner {
     /// Where drivers run, if not where they are started.
     own_thread: Option<OwnThread>,
     pub(crate) feed: Feed,
+    pub(crate) metrics: Metrics,
     /// What the milliseconds of every ledger count from.
     pub(crate) started: Instant,
     semaphores: Mutex<Semaphores>,
@@ -70,6 +72,7 @@ impl QueueClient {
         generation: u64,
         transport: Arc<dyn Transport>,
         own_thread: Option<OwnThread>,
+        metrics: Metrics,
         running: Option<&[DetachedPermit]>,
     ) -> Result<Self, BuildError> {
         let client = Self(Arc::new(Inner {
@@ -79,10 +82,12 @@ impl QueueClient {
             transport,
             own_thread,
             feed: Feed::default(),
+            metrics,
             started: Instant::now(),
             semaphores: Mutex::default(),
             last_call: AtomicU64::new(0),
         }));
+        client.0.metrics.observe(&client.0);
         if let Some(running) = running {
             client.go_on(running)?;
         }
@@ -210,7 +215,7 @@ impl Inner {
         self.semaphores.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn in_use(&self) -> Vec<Arc<Shared>> {
+    pub(crate) fn in_use(&self) -> Vec<Arc<Shared>> {
         self.semaphores().in_use.values().filter_map(Weak::upgrade).collect()
     }
 

@@ -18,6 +18,7 @@ use tracing::Instrument as _;
 use crate::error::AcquireError;
 use crate::events::Event;
 use crate::ledger::{Call, Happening};
+use crate::metrics::{ANSWERED, GIVEN_UP};
 use crate::shared::{Shared, State};
 use crate::spans;
 use crate::transport::{CallError, Endpoint};
@@ -40,6 +41,16 @@ enum Kind {
     Request,
     Sync,
     Parked,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Sync => "sync",
+            Self::Parked => "parked",
+        }
+    }
 }
 
 /// A call that is under way.
@@ -123,6 +134,7 @@ impl Driver {
         while let Some(number) = state.ledger.given_up() {
             self.give_up(number);
         }
+        shared.client.metrics.tally(state.ledger.tally());
         shared.progress.notify_waiters();
         if state.ledger.is_settled() && !state.anybody_waits() {
             state.driven = false;
@@ -136,13 +148,12 @@ impl Driver {
     fn is_late(&self, heartbeat: Option<Instant>) {
         let late_by = heartbeat.map_or(Duration::ZERO, |due| due.elapsed());
         if late_by >= LATE {
-            tracing::warn!(key = &*self.name, ?late_by, "a heartbeat is late: something blocks the runtime");
             self.tell(|key| Event::HeartbeatLate { key, late_by });
         }
     }
 
     fn tell(&self, event: impl FnOnce(Arc<str>) -> Event) {
-        self.shared.client.feed.tell(|| event(self.name.clone()));
+        self.shared.client.tell(event(self.name.clone()));
     }
 
     fn send(&mut self, call: Call, state: &State) {
@@ -178,6 +189,7 @@ impl Driver {
     fn give_up(&mut self, number: u64) {
         if let Some(call) = self.under_way.remove(&number) {
             call.task.abort();
+            self.count(&call, GIVEN_UP);
         }
     }
 
@@ -193,6 +205,7 @@ impl Driver {
             return;
         };
         let Some(call) = self.under_way.remove(&number) else { return };
+        self.count(&call, result.as_ref().map_or_else(CallError::name, |_| ANSWERED));
         let shared = self.shared.clone();
         let mut state = shared.state();
         match result {
@@ -216,14 +229,13 @@ impl Driver {
         let ask_again_at = self.shared.now_ms().saturating_add(ask_again_in(call, reply));
         let lost = state.ledger.replied(number, reply, ask_again_at);
         self.tell_what_happened(state, call, reply);
-        if lost > 0 {
+        self.are_lost(lost);
+    }
+
+    fn are_lost(&self, items: u64) {
+        if items > 0 {
             self.shared.lost.notify_waiters();
-            self.tell(|key| Event::Uncounted { key, items: lost });
-            tracing::warn!(
-                key = self.shared.key,
-                items = lost,
-                "the holder no longer counts items that still run"
-            );
+            self.tell(|key| Event::Uncounted { key, items });
         }
     }
 
@@ -251,8 +263,15 @@ impl Driver {
         standing.retain(|group| ledger.waiting(group).is_some());
     }
 
+    fn count(&self, call: &UnderWay, outcome: &'static str) {
+        self.shared.client.metrics.call(call.kind.name(), outcome, call.sent.elapsed());
+    }
+
     fn no_answer(&self, state: &mut State, error: &CallError, retry_at: u64) {
-        state.standing.unreachable();
+        if state.standing.unreachable() {
+            let (key, error) = (self.shared.key.as_str(), chain(error));
+            tracing::warn!(key, error, "no holder answers: calls are repeated until one does");
+        }
         let retry_in = Duration::from_millis(retry_at.saturating_sub(self.shared.now_ms()));
         self.tell(|key| Event::Unreachable { key, error: chain(error), retry_in });
     }
@@ -260,14 +279,11 @@ impl Driver {
     fn failed(&self, state: &mut State, number: u64, call: &UnderWay, retry_at: u64, error: CallError) {
         let key = self.shared.key.as_str();
         let endpoint = if call.kind == Kind::Request { Endpoint::Request } else { Endpoint::Sync };
-        if !matches!(error, CallError::Superseded) {
-            let source = error.source().map(chain);
-            tracing::warn!(key, %endpoint, %error, source, "a call to the holder failed");
-        }
+        tracing::debug!(key, %endpoint, error = chain(&error), "a call to the holder failed");
         match error {
             CallError::NotFound(_) if endpoint == Endpoint::Sync => {
-                state.ledger.forgotten(number);
-                self.shared.lost.notify_waiters();
+                let lost = state.ledger.forgotten(number);
+                self.are_lost(lost);
             }
             CallError::NotFound(_) => {
                 state.ledger.refused(number, retry_at);
@@ -276,6 +292,9 @@ impl Driver {
             CallError::Refused(problem) => {
                 state.ledger.refused(number, retry_at);
                 state.fail_waiting(&AcquireError::Refused(problem.clone()));
+                if state.refused.as_ref().is_none_or(|before| before.code != problem.code) {
+                    tracing::warn!(key, detail = problem.detail, "the holder refuses: calls are repeated");
+                }
                 state.refused = Some(problem);
             }
             CallError::Fenced { generation }

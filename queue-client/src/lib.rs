@@ -56,7 +56,8 @@
 //! # What is going on
 //!
 //! [`Semaphore::blocked`] says why whoever waits here waits, and since when. [`QueueClient::events`] is a stream of what
-//! happens, for logs and metrics. [`QueueClient::drain_timeout`] says what is left.
+//! happens; the log has what matters of it, by `tracing`, and with the feature `otel` the application's meter counts it and
+//! its traces go on at the holder. [`QueueClient::drain_timeout`] says what is left.
 //!
 //! The tasks of a client run on the runtime that acquires. One that is blocked delays heartbeats, which costs time and
 //! never the limit, and is told by [`Event::HeartbeatLate`]; see [`Builder::own_thread`].
@@ -110,6 +111,7 @@ mod events;
 mod generation;
 mod http;
 pub mod ledger;
+mod metrics;
 mod own_thread;
 mod permit;
 mod permit_layer;
@@ -118,6 +120,7 @@ mod service;
 mod shared;
 mod spans;
 mod takeover;
+mod told;
 mod transport;
 
 pub use admission::{Group, Semaphore};

@@ -197,6 +197,18 @@ impl State {
         }
     }
 
+    /// Adds up who waits, by why.
+    #[cfg(feature = "otel")]
+    pub(crate) fn count_waiting(&self, causes: &mut [(Cause, u64)]) {
+        for group in self.ledger.waiting_groups() {
+            let cause = self.standing.of(group).map_or(Cause::Asked, |(cause, _)| cause);
+            let waiting = self.ledger.waiting(group).map_or(0, |(waiting, _)| waiting);
+            if let Some((_, items)) = causes.iter_mut().find(|(known, _)| *known == cause) {
+                *items += waiting;
+            }
+        }
+    }
+
     /// Why whoever waits in `group` waits. The ledger's times count from `started`.
     pub(crate) fn blocked(&self, group: &str, started: Instant) -> Option<Blocked> {
         let (waiting, oldest_ms) = self.ledger.waiting(group)?;

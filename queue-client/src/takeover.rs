@@ -28,7 +28,7 @@ impl QueueClient {
     ///
     /// When it is dropped, some keys may have been taken over. Calling it again takes over the rest.
     pub async fn take_over(&self) -> Result<TakenOver, TakeOverError> {
-        let mut pauses = backoff();
+        let (mut pauses, mut told) = (backoff(), false);
         loop {
             let generation = self.0.generation.current();
             match self.try_take_over(generation).await {
@@ -43,7 +43,9 @@ impl QueueClient {
                     return Err(TakeOverError::Refused(problem));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a takeover failed");
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(%error, "no holder answers a takeover: it is repeated until one does");
+                    }
                     sleep(pauses.next().unwrap_or(RETRY_MAX)).await;
                 }
             }

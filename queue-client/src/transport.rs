@@ -85,3 +85,17 @@ pub enum CallError {
     #[error("no answer from the holder")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
+
+impl CallError {
+    /// In metrics.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "refused",
+            Self::NotFound(_) => "not_found",
+            Self::Superseded => "superseded",
+            Self::Fenced { .. } => "fenced",
+            Self::RetryLater { .. } => "retry_later",
+            Self::Unreachable(_) => "unreachable",
+        }
+    }
+}

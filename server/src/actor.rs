@@ -6,6 +6,7 @@
 
 use crate::claims::Claims;
 use crate::clock;
+use crate::functions::Failing;
 use crate::hints::News;
 use crate::holder::Shared;
 use crate::parked::Parked;
@@ -15,7 +16,7 @@ use crate::reply::Said;
 use crate::round::{self, Pace, TurnResult};
 use crate::speaker::Speaker;
 use crate::stirred::Stirred;
-use crate::store::{StoreError, Timing};
+use crate::store::{FunctionCall, StoreError, Timing};
 use crate::telemetry::spans;
 use crate::trouble;
 use crate::waiting::Waiting;
@@ -69,6 +70,7 @@ struct Summary {
     /// Who was given permits.
     claimants: Vec<Speaker>,
     stirred: Stirred,
+    asked: Vec<FunctionCall>,
 }
 
 pub(crate) struct Actor {
@@ -79,6 +81,7 @@ pub(crate) struct Actor {
     syncs: Vec<Pending>,
     claims: Claims,
     parked: Parked,
+    failing: Failing,
     policies: watch::Receiver<u64>,
     running: Option<JoinHandle<Finished>>,
     last_work: Work,
@@ -101,6 +104,7 @@ impl Actor {
             syncs: Vec::new(),
             claims: Claims::default(),
             parked: Parked::default(),
+            failing: Failing::default(),
             policies,
             running: None,
             last_work: Work::Timer,
@@ -270,6 +274,7 @@ impl Actor {
             self.claims.expect(std::mem::take(&mut turn.claimants), self.active_at);
             self.syncs.iter().for_each(|sync| self.claims.heard(&sync.caller.speaker));
         }
+        self.failing.heed(&self.key, &turn.asked);
         self.spread(work, &turn.stirred);
         match work {
             Work::Round => {
@@ -403,7 +408,7 @@ async fn execute(
     };
     let mut returned = Vec::new();
     let (mut too_early, mut not_eager, mut claimants) = (None, false, Vec::new());
-    let round::Turn { result, now, anchor, timing, next_deadline, stirred, .. } = turn;
+    let round::Turn { result, now, anchor, timing, next_deadline, stirred, asked, .. } = turn;
     match result {
         TurnResult::Outcomes(outcomes) => {
             let granted = calls.iter().zip(&outcomes).filter(|(_, outcome)| grants(outcome));
@@ -420,7 +425,7 @@ async fn execute(
             returned = calls;
         }
     }
-    let turn = Summary { anchor, timing, next_deadline, too_early, not_eager, claimants, stirred };
+    let turn = Summary { anchor, timing, next_deadline, too_early, not_eager, claimants, stirred, asked };
     Finished::Turned { work, turn: Some(turn), returned }
 }
 

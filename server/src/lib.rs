@@ -11,6 +11,7 @@ pub mod cli;
 mod clock;
 mod demo;
 pub mod embedded;
+mod functions;
 mod hints;
 mod holder;
 mod homes;

@@ -6,7 +6,8 @@
 use crate::metrics;
 use crate::stirred::Stirred;
 use crate::store::{
-    self, Attempt, Body, Loaded, Missing, Phase, Prepared, Ran, Step, Store, StoreError, Taken, Timing,
+    self, Attempt, Body, FunctionCall, Loaded, Missing, Phase, Prepared, Ran, Step, Store, StoreError, Taken,
+    Timing,
 };
 use pgsemaphore_allocation::{
     Audit, Call, ClientId, DbTime, Demand, GrantReport, Incarnation, LeaseReport, Outcome, Plan, Refused,
@@ -76,6 +77,8 @@ pub struct Turn {
     pub(crate) next_deadline: Option<Instant>,
     /// What was declared in it.
     pub audit: Vec<Audit>,
+    /// Functions of users that were asked.
+    pub(crate) asked: Vec<FunctionCall>,
     /// What others may be waiting for.
     pub(crate) stirred: Stirred,
     /// The key's latest round.
@@ -185,8 +188,8 @@ impl Body for Transaction<'_> {
         }
         semaphore.slot_cap = semaphore.slot_cap.max(prepared.slot_cap);
         taken.batch_cap = taken.batch_cap.max(prepared.batch_cap);
-        let state = match store::load(attempt, key, &taken, semaphore, work, &calls).await? {
-            Loaded::State(state) => state,
+        let (state, asked) = match store::load(attempt, key, &taken, semaphore, work, &calls).await? {
+            Loaded::State(state, asked) => (state, asked),
             Loaded::Missing(missing) => return Ok(Step::RollBack(Attempted::Missing(missing))),
         };
         attempt.phases.end(Phase::Load);
@@ -204,7 +207,8 @@ impl Body for Transaction<'_> {
         let stirred = Stirred::by(&state, &plan, &calls);
         let outcomes = TurnResult::Outcomes(std::mem::take(&mut plan.answers));
         let tally = (!only_looks).then_some(plan.tally);
-        let turn = Turn { audit: plan.audit, tally, ..turn(&taken, &plan.semaphore, outcomes, stirred) };
+        let turn =
+            Turn { audit: plan.audit, asked, tally, ..turn(&taken, &plan.semaphore, outcomes, stirred) };
         Ok(if only_looks {
             Step::RollBack(Attempted::Done(Box::new(turn)))
         } else {
@@ -264,6 +268,7 @@ fn turn(taken: &Taken, semaphore: &Semaphore, result: TurnResult, stirred: Stirr
         timing: taken.policy.as_ref().map(|(_, timing)| *timing),
         next_deadline: semaphore.next_deadline().map(|deadline| taken.anchor + until(deadline)),
         audit: Vec::new(),
+        asked: Vec::new(),
         stirred,
         round: semaphore.round,
         tally: None,

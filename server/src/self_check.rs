@@ -42,21 +42,26 @@ async fn take_census(shared: &Shared, listed: &[String]) {
         Ok((census, keys)) => {
             metrics.unheard_permits.set([], census.unheard_permits);
             metrics.live_holders.set([], census.live_holders);
-            keys.iter().for_each(|usage| show_key(shared, usage));
+            show_keys(shared, listed, &keys);
         }
         Err(error) => tracing::debug!(%error, "the database could not be looked at for metrics"),
     }
 }
 
-fn show_key(shared: &Shared, usage: &SemaphoreUsage) {
+/// What was read of the listed keys at one moment. Those that have no row use nothing.
+fn show_keys(shared: &Shared, listed: &[String], keys: &[SemaphoreUsage]) {
     let metrics = shared.store.metrics();
-    let key = || usage.key.clone().into();
-    if let Some(limit) = usage.limit {
-        metrics.key_limit.set([key()], limit.into());
-    }
-    metrics.key_permits.set([key(), "grants".into()], usage.grants);
-    metrics.key_permits.set([key(), "leases".into()], usage.leases);
-    metrics.key_contended.set([key()], usage.contended.into());
+    let of = |key: &String| keys.iter().find(|usage| usage.key == *key);
+    let limits = keys.iter().filter_map(|usage| Some(([usage.key.clone().into()], usage.limit?.into())));
+    metrics.key_limit.set_all(limits);
+    let permits = listed.iter().flat_map(|key| {
+        let (grants, leases) = of(key).map_or((0, 0), |usage| (usage.grants, usage.leases));
+        [([key.clone().into(), "grants".into()], grants), ([key.clone().into(), "leases".into()], leases)]
+    });
+    metrics.key_permits.set_all(permits);
+    let contended = |key: &String| of(key).is_some_and(|usage| usage.contended);
+    let contended = listed.iter().map(|key| ([key.clone().into()], contended(key).into()));
+    metrics.key_contended.set_all(contended);
 }
 
 /// Goes through all keys, a page at a time, again and again.

@@ -4,6 +4,7 @@ mod access;
 mod apply;
 mod blackouts;
 mod calls;
+mod client_telemetry;
 mod command_line;
 mod commits;
 mod crashes;

@@ -3,7 +3,7 @@
 use pgsemaphore::Settings;
 use pgsemaphore::embedded::free_port;
 use pgsemaphore_tests::{
-    Act, Caller, Db, InProcess, Metrics, Proxy, Serve, Worker, encode, message, until, until_some,
+    Act, Caller, Collector, Db, InProcess, Metrics, Proxy, Serve, Worker, encode, message, until, until_some,
     within_reason,
 };
 use serde_json::{Value, json};
@@ -173,26 +173,46 @@ async fn the_database_as_a_whole_is_looked_at_and_keys_that_are_listed() {
     ] {
         assert_eq!(metrics.value(series), value, "{series}");
     }
+    assert_eq!(metrics.value("pgsemaphore_key_permits{key=\"unused\",kind=\"grants\"}"), 0.0);
     let keys = metrics.series().filter(|series| series.contains("key=")).count();
-    assert_eq!(keys, 4, "no other key has a series");
+    assert_eq!(keys, 7, "no other key has a series, and the limit of one that nobody uses is not known");
     drop(other);
 }
 
-/// 2,000 keys, or as many as are asked for.
+/// A long name.
+fn key(n: usize) -> String {
+    format!("{n:0>200}")
+}
+
+/// Case 8: 2,000 keys, or as many as are asked for, are used once each; one of them is listed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_number_of_series_does_not_depend_on_what_is_in_use_and_memory_comes_back() {
     let keys: usize = std::env::var("KEYS").ok().and_then(|keys| keys.parse().ok()).unwrap_or(2_000);
-    let db = Db::new().await;
-    let holder = Serve::start_with(db.url(), &["--self-check-every", "500ms"]).await;
+    let (db, collector) = (Db::new().await, Collector::start().await);
+    let (listed, first) = (key(keys / 2), key(0));
+    let options = ["--database-url", db.url(), "--self-check-every", "500ms", "--metrics-key", &listed];
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", collector.url()),
+        ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "grpc"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "500"),
+    ];
+    let holder = Serve::start_in(&options, &variables).await;
     let caller = Caller::of(holder.url());
     caller.policy("*", &policy(10)).await;
+    let permits = format!("pgsemaphore_key_permits{{key=\"{listed}\",kind=\"grants\"}}");
     let idle = async || {
         until("no key is in memory", async || {
-            Metrics::of(holder.url()).await.value("pgsemaphore_active_keys") == 0.0
+            let metrics = Metrics::of(holder.url()).await;
+            metrics.value("pgsemaphore_active_keys") == 0.0 && metrics.find(&permits) == Some(0.0)
         })
         .await;
     };
+    caller.insist(&first, &wants_of_groups("other")).await;
+    let groups = "SELECT count(*) FROM pgsemaphore.group_usage WHERE key = $1 AND grants = 1";
+    let groups: i64 = sqlx::query_scalar(groups).bind(&first).fetch_one(db.pool()).await.expect("the view");
+    assert_eq!(groups, 3, "what a key holds is in SQL");
     use_keys(&caller, 0..keys / 10).await;
+    use_keys(&caller, keys / 2..keys / 2 + 1).await;
     idle().await;
     let few = Metrics::of(holder.url()).await.series().count();
     let before = holder.resident();
@@ -206,14 +226,27 @@ async fn the_number_of_series_does_not_depend_on_what_is_in_use_and_memory_comes
     assert_eq!(metrics.series().count(), few);
     assert!(few < 1000, "{few} series");
     println!("{few} series; {keys} keys: {before} bytes before, {} after", holder.resident());
+    let sent = collector.series();
+    let hidden: Vec<_> =
+        sent.iter().filter(|series| series.attributes.contains_key("otel.metric.overflow")).collect();
+    assert_eq!((hidden, sent.len() < few), (vec![], true), "distributions are many series at /metrics");
+    let named: BTreeSet<_> = sent.iter().filter_map(|series| series.attributes.get("key")).collect();
+    assert_eq!(named, BTreeSet::from([&listed]));
 }
 
-/// One item of a client of its own on each of these keys.
+/// A client wants one permit in each of three groups.
+fn wants_of_groups(client: &str) -> Value {
+    let demand = ["a", "b", "c"].map(|group| json!({"group": group, "count": 1}));
+    message(client, json!({"demand": demand}))
+}
+
+/// An item in each of three groups, of a client of its own, on each of these keys.
 async fn use_keys(caller: &Caller, keys: std::ops::Range<usize>) {
     use futures_util::StreamExt as _;
     let items = futures_util::stream::iter(keys).map(|n| async move {
-        let (key, mut worker) = (format!("key:{n}"), Worker::new(format!("client:{n}")));
-        worker.hear(&caller.insist(&key, &worker.wants(1)).await);
+        let (key, mut worker) = (key(n), Worker::new(format!("client:{n}")));
+        worker.hear(&caller.insist(&key, &wants_of_groups(&format!("client:{n}"))).await);
+        assert_eq!(worker.permits(), 3);
         worker.release();
         worker.hear(&caller.insist_sync(&key, &worker.reports()).await);
         assert_eq!(worker.blocks.len(), 0);

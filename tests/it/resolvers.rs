@@ -1,7 +1,9 @@
 //! Limits, ceilings and permissions that functions say, and keys that are paused.
 
 use futures_util::future::join_all;
-use pgsemaphore_tests::{Api, Caller, Db, InProcess, Process, Worker, message, verify};
+use pgsemaphore_tests::{
+    Api, Caller, Db, InProcess, Metrics, Process, Serve, Worker, message, until, verify, within_reason,
+};
 use serde_json::{Value, json};
 
 const FUNCTIONS: &str = r"
@@ -78,6 +80,53 @@ async fn a_broken_function_blocks_its_key_alone() {
         assert_eq!(reason(&asks(&caller, key, "w", "").await), "none", "{key}");
     }
     assert_eq!(verify(&db).await, []);
+}
+
+/// Case 28.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_that_fails_is_counted_and_told_when_it_begins_and_when_it_works_again() {
+    const ROUNDS: usize = 20;
+    let db = Db::new().await;
+    run(&db, FUNCTIONS).await;
+    let holder = Serve::start(db.url()).await;
+    let caller = Caller::of(holder.url());
+    caller.policy("*", &policy(json!({"limit_function": "limit_of"}))).await;
+    // Who is parked keeps the key in memory, so that it is one failure.
+    let parked = tokio::spawn({
+        let wants = json!({"demand": [{"group": "", "count": 1}], "wait_ms": 60_000});
+        let (caller, wants) = (caller.clone(), message("parked", wants));
+        async move { caller.insist("divides", &wants).await }
+    });
+    let failures = async || {
+        let field = "pgsemaphore_function_failures_total{field=\"limit_function\"}";
+        Metrics::of(holder.url()).await.value(field)
+    };
+    until("the first round fails", async || failures().await > 0.0).await;
+    for n in 0..ROUNDS {
+        assert_eq!(reason(&asks(&caller, "divides", "w", "").await), "limit_resolution_error");
+        assert_eq!(reason(&asks(&caller, &format!("fine:{n}"), "w", "").await), "none");
+    }
+    assert!(failures().await >= ROUNDS as f64);
+    let lines = |text: &str| {
+        let log = holder.stderr();
+        log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let told = lines("a function of the policy fails");
+    assert_eq!(told.len(), 1, "{told:?}");
+    for part in ["WARN", "divides", "limit_function", "limit_of", "division by zero"] {
+        assert!(told[0].contains(part), "{part}: {told:?}");
+    }
+    assert_eq!(lines("work again").len(), 0);
+
+    run(
+        &db,
+        "CREATE OR REPLACE FUNCTION public.limit_of(key text) RETURNS integer LANGUAGE sql AS 'SELECT 2'",
+    )
+    .await;
+    assert_eq!(reason(&asks(&caller, "divides", "w", "").await), "none");
+    let served = within_reason("who was parked is served", parked).await.expect("no panic");
+    assert_eq!(reason(&served), "none", "{served}");
+    assert_eq!((lines("a function of the policy fails").len(), lines("work again").len()), (1, 1));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use pgsemaphore_tests::{
-    Api, Caller, Collector, Db, Mode, Process, Proxy, Serve, Span, Worker, key_at, message, until,
+    Api, Authority, Caller, Collector, Db, Mode, Process, Proxy, Serve, Span, Worker, key_at, message, until,
     until_acquainted, until_some, within_reason,
 };
 use queue_client::QueueClient;
@@ -58,9 +58,10 @@ async fn span(collector: &Collector, name: &str, trace: &str) -> Span {
     .await
 }
 
-async fn all_signals_arrive(protocol: &str) {
-    let (db, collector) = (Db::new().await, Collector::start().await);
+async fn all_signals_arrive(collector: &Collector, protocol: &str, more: &[(&str, &str)]) {
+    let db = Db::new().await;
     let mut variables = variables(collector.url(), protocol);
+    variables.extend(more);
     variables.push(("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20secret"));
     variables.push(("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test"));
     variables.push(("PGSEMAPHORE_LOG", "debug"));
@@ -68,15 +69,15 @@ async fn all_signals_arrive(protocol: &str) {
     Caller::of(holder.url()).policy("*", &policy(5, 0)).await;
     traced_request(holder.url(), "k", "w", TRACE).await;
 
-    let request = span(&collector, "request", TRACE).await;
+    let request = span(collector, "request", TRACE).await;
     assert_eq!(request.parent, CALLER, "the trace of the caller goes on");
     assert_eq!(
         (request.attributes["call"].as_str(), request.attributes["id"].as_str()),
         ("request", "the-id")
     );
-    let transaction = span(&collector, "transaction", TRACE).await;
+    let transaction = span(collector, "transaction", TRACE).await;
     assert_eq!((&transaction.parent, transaction.attributes["key"].as_str()), (&request.id, "k"));
-    let attempt = span(&collector, "attempt", TRACE).await;
+    let attempt = span(collector, "attempt", TRACE).await;
     assert_eq!(attempt.parent, transaction.id);
     let resource = |name: &str| request.resource.get(name).map(String::as_str);
     assert_eq!(
@@ -102,12 +103,60 @@ async fn all_signals_arrive(protocol: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_signals_arrive_by_grpc() {
-    all_signals_arrive("grpc").await;
+    all_signals_arrive(&Collector::start().await, "grpc", &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_signals_arrive_by_http() {
-    all_signals_arrive("http/protobuf").await;
+    all_signals_arrive(&Collector::start().await, "http/protobuf", &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_signals_arrive_encrypted_and_compressed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (authority, ca) = (Authority::new(), folder.path().join("ca.pem"));
+    std::fs::write(&ca, authority.pem()).expect("a file");
+    let ca = ca.to_str().expect("UTF-8");
+    // The second says what the system trusts.
+    for (protocol, trust) in [
+        ("grpc", "OTEL_EXPORTER_OTLP_CERTIFICATE"),
+        ("grpc", "SSL_CERT_FILE"),
+        ("http/protobuf", "OTEL_EXPORTER_OTLP_CERTIFICATE"),
+        ("http/protobuf", "SSL_CERT_FILE"),
+    ] {
+        let collector = Collector::start_encrypted(&authority.issue(&["127.0.0.1"])).await;
+        let more = [(trust, ca), ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")];
+        all_signals_arrive(&collector, protocol, &more).await;
+        assert_eq!(collector.compressions().into_iter().collect::<Vec<_>>(), ["gzip"], "{protocol}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_not_trusted_gets_nothing_and_holds_nothing_up() {
+    let db = Db::new().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (authority, other, ca) = (Authority::new(), Authority::new(), folder.path().join("ca.pem"));
+    std::fs::write(&ca, other.pem()).expect("a file");
+    for protocol in ["grpc", "http/protobuf"] {
+        let collector = Collector::start_encrypted(&authority.issue(&["127.0.0.1"])).await;
+        let mut variables = variables(collector.url(), protocol);
+        variables.push(("OTEL_EXPORTER_OTLP_CERTIFICATE", ca.to_str().expect("UTF-8")));
+        let mut holder = serve(&db, &variables).await;
+        Caller::of(holder.url()).policy("*", &policy(5, 0)).await;
+        for signal in ["traces", "metrics", "logs"] {
+            traced_request(holder.url(), "k", "w", TRACE).await;
+            until(&format!("{protocol}: {signal} are missed"), async || {
+                let log = holder.stderr();
+                log.lines().any(|line| {
+                    line.contains(&format!("{signal} could not be sent")) && line.contains("certificate")
+                })
+            })
+            .await;
+        }
+        holder.terminate();
+        assert_eq!(within_reason(protocol, holder.code()).await, 0);
+        assert_eq!((collector.spans().len(), collector.series().len(), collector.logs().len()), (0, 0, 0));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,7 +256,8 @@ async fn what_the_environment_can_not_have_is_refused_at_the_start() {
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
         ("OTEL_TRACES_EXPORTER", "zipkin"),
         ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nonexistent"),
-        ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+        ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/nonexistent"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
     ] {
         let mut variables = variables("http://127.0.0.1:1", "http/protobuf");
         variables.retain(|(name, _)| *name != variable);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use pgsemaphore::embedded::StopMode;
 use pgsemaphore_tests::{
-    Act, Api, COMMIT, Caller, Db, InProcess, Mode, Process, Proxy, Serve, Standby, Worker, private_cluster,
-    until, verify, within_reason,
+    Act, Api, COMMIT, Caller, Db, InProcess, Metrics, Mode, Process, Proxy, Serve, Standby, Worker,
+    private_cluster, until, verify, within_reason,
 };
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection, PgPool};
@@ -62,15 +62,18 @@ async fn a_holder_frozen_in_a_transaction_gives_its_locks_up() {
     assert_eq!(verify(&db).await, []);
 }
 
+/// Case 19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_under_load_is_a_line_a_second_and_ends_by_itself() {
     const CALLERS: usize = 20;
     let db = Db::new().await;
     let proxy = Proxy::before(db.url()).await;
-    let holder = Serve::start(&proxy.through(db.url())).await;
+    let mut holder = Serve::start(&proxy.through(db.url())).await;
     let caller = Caller::of(holder.url());
     caller.policy("*", &policy(5)).await;
-    for mode in [Mode::Cut, Mode::Drop] {
+    let recovered =
+        |holder: &Serve| holder.stderr().lines().filter(|line| line.contains("is written again")).count();
+    for (outages, mode) in [Mode::Cut, Mode::Drop].into_iter().enumerate() {
         let stop = Arc::new(AtomicBool::new(false));
         let calls: Vec<_> = (0..CALLERS)
             .map(|n| {
@@ -89,6 +92,10 @@ async fn an_outage_under_load_is_a_line_a_second_and_ends_by_itself() {
         proxy.set(mode);
         until("many calls fail", async || caller.refused() > refused + 5 * CALLERS as u64).await;
         until_ready(&holder, Some("unavailable")).await;
+        until("it counts as away", async || {
+            Metrics::of(holder.url()).await.value("pgsemaphore_database_up") == 0.0
+        })
+        .await;
         let lines = holder.stderr().lines().count() - lines;
         let seconds = usize::try_from(began.elapsed().as_secs()).expect("a short time");
         assert!((1..=seconds + 2).contains(&lines), "{lines} lines in {seconds} s: {}", holder.stderr());
@@ -99,7 +106,12 @@ async fn an_outage_under_load_is_a_line_a_second_and_ends_by_itself() {
             within_reason("the caller is served", call).await.expect("no panic");
         }
         assert_eq!(caller.request("k", &Worker::new("w").wants(1)).await.expect("an answer").status, 200);
+        until("it says that it has recovered", async || recovered(&holder) > outages).await;
+        assert_eq!(recovered(&holder), outages + 1, "once: {}", holder.stderr());
     }
+    holder.terminate();
+    assert_eq!(within_reason("its end", holder.code()).await, 0);
+    assert_eq!(recovered(&holder), 2, "{}", holder.stderr());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

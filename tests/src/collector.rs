@@ -1,6 +1,7 @@
 //! A collector of OpenTelemetry in the test's own process, for OTLP by gRPC and by HTTP on one port.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
@@ -8,6 +9,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::routing::post;
+use flate2::read::GzDecoder;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
 use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
@@ -25,11 +27,15 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-use opentelemetry_proto::tonic::metrics::v1::number_data_point;
+use opentelemetry_proto::tonic::metrics::v1::{NumberDataPoint, number_data_point};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
 use tokio_util::task::AbortOnDropHandle;
+use tonic::codec::CompressionEncoding::Gzip;
 use tonic::{Request, Response, Status};
+
+use crate::Certificate;
+use crate::encrypted::Encrypted;
 
 /// The collector; it ends with this value.
 #[derive(Debug)]
@@ -70,6 +76,15 @@ pub struct Log {
     pub attributes: BTreeMap<String, String>,
 }
 
+/// A metric with its attributes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Series {
+    /// The metric.
+    pub name: String,
+    /// Its attributes.
+    pub attributes: BTreeMap<String, String>,
+}
+
 #[derive(Debug, Clone, Default)]
 struct Received(Arc<Mutex<Inner>>);
 
@@ -79,8 +94,13 @@ struct Inner {
     logs: Vec<Log>,
     /// The latest value of each metric, all of its attributes taken together.
     metrics: BTreeMap<String, f64>,
-    credentials: BTreeSet<String>,
+    series: BTreeSet<Series>,
+    /// By header, what came in it.
+    headers: BTreeMap<&'static str, BTreeSet<String>>,
 }
+
+/// The headers that are remembered.
+const HEADERS: [&str; 3] = ["authorization", "content-encoding", "grpc-encoding"];
 
 impl Collector {
     /// Starts on a free port of loopback.
@@ -89,19 +109,44 @@ impl Collector {
     ///
     /// When no port is free.
     pub async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// As [`start`](Self::start), for `https` with this certificate.
+    ///
+    /// # Panics
+    ///
+    /// When no port is free.
+    pub async fn start_encrypted(certificate: &Certificate) -> Self {
+        Self::start_with(Some(certificate)).await
+    }
+
+    async fn start_with(certificate: Option<&Certificate>) -> Self {
         let received = Received::default();
-        let grpc = tonic::service::Routes::new(TraceServiceServer::new(received.clone()))
-            .add_service(MetricsServiceServer::new(received.clone()))
-            .add_service(LogsServiceServer::new(received.clone()));
+        let traces_by_grpc = TraceServiceServer::new(received.clone()).accept_compressed(Gzip);
+        let metrics_by_grpc = MetricsServiceServer::new(received.clone()).accept_compressed(Gzip);
+        let logs_by_grpc = LogsServiceServer::new(received.clone()).accept_compressed(Gzip);
+        let grpc = tonic::service::Routes::new(traces_by_grpc);
+        let grpc = grpc.add_service(metrics_by_grpc).add_service(logs_by_grpc);
         let http = Router::new()
             .route("/v1/traces", post(traces))
             .route("/v1/metrics", post(metrics))
             .route("/v1/logs", post(logs))
             .with_state(received.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let address = listener.local_addr().expect("an address");
         let router = grpc.into_axum_router().merge(http);
-        let server = tokio::spawn(async move { axum::serve(listener, router).await.expect("it serves") });
+        let (url, server) = match certificate {
+            None => {
+                let serve = async { axum::serve(listener, router).await.expect("it serves") };
+                (format!("http://{address}"), tokio::spawn(serve))
+            }
+            Some(certificate) => {
+                let listener = Encrypted::new(listener, certificate);
+                let serve = async { axum::serve(listener, router).await.expect("it serves") };
+                (format!("https://{address}"), tokio::spawn(serve))
+            }
+        };
         Self { url, received, _server: AbortOnDropHandle::new(server) }
     }
 
@@ -129,10 +174,26 @@ impl Collector {
         self.received.lock(|inner| inner.metrics.get(name).copied())
     }
 
+    /// The metrics that were sent so far, with all of their attributes.
+    #[must_use]
+    pub fn series(&self) -> BTreeSet<Series> {
+        self.received.lock(|inner| inner.series.clone())
+    }
+
     /// What came in the header `authorization`.
     #[must_use]
     pub fn credentials(&self) -> BTreeSet<String> {
-        self.received.lock(|inner| inner.credentials.clone())
+        self.header("authorization")
+    }
+
+    /// How what was sent was compressed.
+    #[must_use]
+    pub fn compressions(&self) -> BTreeSet<String> {
+        &self.header("content-encoding") | &self.header("grpc-encoding")
+    }
+
+    fn header(&self, name: &str) -> BTreeSet<String> {
+        self.received.lock(|inner| inner.headers.get(name).cloned().unwrap_or_default())
     }
 }
 
@@ -142,8 +203,10 @@ impl Received {
     }
 
     fn heard(&self, headers: &HeaderMap) {
-        let credentials = headers.get("authorization").and_then(|value| value.to_str().ok());
-        self.lock(|inner| inner.credentials.extend(credentials.map(str::to_owned)));
+        for name in HEADERS {
+            let value = headers.get(name).and_then(|value| value.to_str().ok());
+            self.lock(|inner| inner.headers.entry(name).or_default().extend(value.map(str::to_owned)));
+        }
     }
 
     fn take_traces(&self, request: ExportTraceServiceRequest) {
@@ -175,25 +238,38 @@ impl Received {
 
     fn take_metrics(&self, request: ExportMetricsServiceRequest) {
         let scopes = request.resource_metrics.into_iter().flat_map(|of| of.scope_metrics);
-        let metrics = scopes.flat_map(|scope| scope.metrics);
-        let values = metrics.map(|metric| (metric.name, metric.data.map_or(0.0, total)));
-        self.lock(|inner| inner.metrics.extend(values));
+        for metric in scopes.flat_map(|scope| scope.metrics) {
+            let points = metric.data.map(points).unwrap_or_default();
+            let value = points.iter().map(|(value, _)| value).sum();
+            let attributes = points.into_iter().map(|(_, attributes)| attributes);
+            self.lock(|inner| {
+                inner.metrics.insert(metric.name.clone(), value);
+                inner
+                    .series
+                    .extend(attributes.map(|attributes| Series { name: metric.name.clone(), attributes }));
+            });
+        }
     }
 }
 
-fn total(data: Data) -> f64 {
-    let numbers = |points: Vec<opentelemetry_proto::tonic::metrics::v1::NumberDataPoint>| {
-        let value = |value| match value {
-            number_data_point::Value::AsDouble(value) => value,
-            number_data_point::Value::AsInt(value) => value as f64,
+/// Values with their attributes; of a histogram, how many there were.
+fn points(data: Data) -> Vec<(f64, BTreeMap<String, String>)> {
+    let number = |point: NumberDataPoint| {
+        let value = match point.value {
+            Some(number_data_point::Value::AsDouble(value)) => value,
+            Some(number_data_point::Value::AsInt(value)) => value as f64,
+            None => f64::NAN,
         };
-        points.into_iter().filter_map(|point| point.value).map(value).sum()
+        (value, attributes(point.attributes))
     };
     match data {
-        Data::Sum(sum) => numbers(sum.data_points),
-        Data::Gauge(gauge) => numbers(gauge.data_points),
-        Data::Histogram(histogram) => histogram.data_points.iter().map(|point| point.count as f64).sum(),
-        Data::ExponentialHistogram(_) | Data::Summary(_) => f64::NAN,
+        Data::Sum(sum) => sum.data_points.into_iter().map(number).collect(),
+        Data::Gauge(gauge) => gauge.data_points.into_iter().map(number).collect(),
+        Data::Histogram(histogram) => {
+            let points = histogram.data_points.into_iter();
+            points.map(|point| (point.count as f64, attributes(point.attributes))).collect()
+        }
+        Data::ExponentialHistogram(_) | Data::Summary(_) => panic!("nobody sends these"),
     }
 }
 
@@ -219,19 +295,33 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// A body as it was before it was compressed.
+fn unpacked(headers: &HeaderMap, body: Bytes) -> Bytes {
+    if headers.get("content-encoding").is_none_or(|encoding| encoding != "gzip") {
+        return body;
+    }
+    let mut unpacked = Vec::new();
+    GzDecoder::new(&*body).read_to_end(&mut unpacked).expect("gzip");
+    unpacked.into()
+}
+
 async fn traces(State(received): State<Received>, headers: HeaderMap, body: Bytes) {
     received.heard(&headers);
-    received.take_traces(ExportTraceServiceRequest::decode(body).expect("traces in protobuf"));
+    received.take_traces(
+        ExportTraceServiceRequest::decode(unpacked(&headers, body)).expect("traces in protobuf"),
+    );
 }
 
 async fn metrics(State(received): State<Received>, headers: HeaderMap, body: Bytes) {
     received.heard(&headers);
-    received.take_metrics(ExportMetricsServiceRequest::decode(body).expect("metrics in protobuf"));
+    received.take_metrics(
+        ExportMetricsServiceRequest::decode(unpacked(&headers, body)).expect("metrics in protobuf"),
+    );
 }
 
 async fn logs(State(received): State<Received>, headers: HeaderMap, body: Bytes) {
     received.heard(&headers);
-    received.take_logs(ExportLogsServiceRequest::decode(body).expect("logs in protobuf"));
+    received.take_logs(ExportLogsServiceRequest::decode(unpacked(&headers, body)).expect("logs in protobuf"));
 }
 
 #[tonic::async_trait]

@@ -244,6 +244,7 @@ impl Ledger {
         if let Some((ticket, running)) = self.lost.get_mut(block) {
             *running -= 1;
             self.running -= 1;
+            self.tally.released += 1;
             if *running == 0 {
                 self.tickets.remove(ticket);
                 self.lost.remove(block);
@@ -293,7 +294,8 @@ impl Ledger {
             self.trusted.remove(&(before.trusted_until(), id.clone()));
         }
         self.due_leases.remove(id);
-        let Some(lease) = lease else { return };
+        let Some(mut lease) = lease else { return };
+        self.tally += lease.tally();
         if lease.is_live() {
             let reports = if lease.is_lapsed() { &mut self.overdue } else { &mut self.beats };
             reports.insert((lease.report_at(), id.clone()));

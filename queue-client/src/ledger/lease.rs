@@ -20,6 +20,7 @@ use queue_wire::{COUNT_MAX, LeaseReport, LeaseVerdict};
 use super::BlockId;
 use super::fund::{Counts, Fund, Ticket};
 use super::speak::HEARTBEAT_MIN_MS;
+use super::tally::Tally;
 
 /// A lease that was reported is reported again after this part of its ttl, as long as no answer comes.
 const SAY_AGAIN_AFTER: u64 = 8;
@@ -47,6 +48,8 @@ pub(super) struct Lease {
     fund: Option<Arc<Fund>>,
     /// Drawn and released, as a reply has shown them.
     heard: (u64, u64),
+    /// And as they have been counted.
+    tallied: (u64, u64),
     stopped: bool,
     /// The first call that said so, and whether a reply has confirmed it.
     stop_said_in: Option<u64>,
@@ -75,6 +78,7 @@ impl Lease {
             counts: Counts { undrawn, running: 0 },
             fund: None,
             heard: (verdict.drawn.unwrap_or(0), verdict.released.unwrap_or(0)),
+            tallied: (0, 0),
             stopped: false,
             stop_said_in: None,
             stop_heard: false,
@@ -94,6 +98,7 @@ impl Lease {
         let running = items.min(self.permits.saturating_sub(released));
         let undrawn = self.permits.saturating_sub(drawn.max(released + running));
         self.counts = Counts { undrawn, running };
+        self.tally(); // none of that is news
         running
     }
 
@@ -187,6 +192,14 @@ impl Lease {
     /// Permits that can't be drawn now and may be later, or that can and are in no fund.
     pub(super) fn reserved(&self) -> u64 {
         if self.stopped || self.fund.is_some() { 0 } else { self.counts.undrawn }
+    }
+
+    /// What was drawn and released since the last time.
+    pub(super) fn tally(&mut self) -> Tally {
+        let Counts { undrawn, running } = self.counts();
+        let drawn = self.permits - undrawn;
+        let (drawn_before, released_before) = std::mem::replace(&mut self.tallied, (drawn, drawn - running));
+        Tally { drawn: drawn - drawn_before, released: drawn - running - released_before }
     }
 
     fn drawn(&self) -> u64 {

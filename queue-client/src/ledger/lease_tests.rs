@@ -4,7 +4,7 @@ use queue_wire::{LeaseReport, LeaseVerdict, Reply, Status};
 
 use super::fund::Returned;
 use super::model::{lease_verdict, ledger, verdict};
-use super::{Call, Ledger, PARK_MS};
+use super::{Call, Ledger, PARK_MS, Tally};
 use crate::transport::Endpoint;
 
 const TTL: u64 = 4_000;
@@ -377,4 +377,22 @@ fn funds_that_nobody_uses_go() {
     assert!(ledger.funds.len() < 50, "{}", ledger.funds.len());
     assert!(std::sync::Arc::ptr_eq(&kept, &ledger.fund("kept")));
     assert!(ledger.fund("g").draw().is_some());
+}
+
+#[test]
+fn what_is_drawn_without_the_ledger_is_tallied_when_the_lease_is_reported() {
+    let mut ledger = lent(1, vec![lease("a", 1, 4)]);
+    assert_eq!((ledger.tally(), ledger.idle()), (Tally { drawn: 1, released: 0 }, 3));
+    let fund = ledger.fund("g");
+    let ticket = fund.draw().unwrap();
+    fund.draw().unwrap();
+    assert_eq!(fund.release(ticket), Returned::Counted);
+    assert_eq!((ledger.tally(), ledger.idle()), (Tally::default(), 1));
+    let (beat, reports) = synced(&mut ledger, TTL / 2);
+    assert_eq!(reports, [report("a", 3, 1, false)]);
+    assert_eq!(ledger.tally(), Tally { drawn: 2, released: 1 });
+    ledger.replied(beat, &reply(vec![lease_verdict("a", Status::Settled)]), 0);
+    assert_eq!((ledger.tally(), ledger.idle()), (Tally::default(), 0));
+    ledger.release_ticket(ticket);
+    assert_eq!(ledger.tally(), Tally { drawn: 0, released: 1 }, "a lost one ends too");
 }

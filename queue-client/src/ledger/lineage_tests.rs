@@ -145,7 +145,7 @@ fn a_declared_permit_that_the_holder_does_not_count_is_told() {
 #[test]
 fn a_holder_that_knows_neither_the_key_nor_a_block_counts_nothing() {
     let (mut ledger, first) = successor(&["a"]);
-    ledger.forgotten(first.number);
+    assert_eq!(ledger.forgotten(first.number), 1);
     assert!(!ledger.is_counted(&block("a")));
     end(&mut ledger, "p0");
     assert!(ledger.is_settled());

@@ -33,6 +33,7 @@ mod lineage_tests;
 mod model;
 mod queue;
 mod speak;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -51,6 +52,7 @@ use lineage::Lineage;
 use queue::Queue;
 pub use speak::{Call, PARK_MS, REQUEST_PARK_MS, SUPERSEDE_AFTER_MS};
 use speak::{HEARTBEAT_MAX_MS, HEARTBEAT_MIN_MS, Kind, Lane};
+pub use tally::Tally;
 
 /// Who speaks: the same for every key of a process.
 #[derive(Debug, Clone)]
@@ -150,6 +152,7 @@ pub struct Ledger {
     demand_turn: usize,
     /// Of the latest reply.
     happened: Vec<Happening>,
+    tally: Tally,
     draining: bool,
     fenced: bool,
 }
@@ -195,6 +198,7 @@ impl Ledger {
             heartbeat_at: None,
             demand_turn: 0,
             happened: Vec::new(),
+            tally: Tally::default(),
             draining: false,
             fenced: false,
         }
@@ -239,10 +243,13 @@ impl Ledger {
     pub fn release(&mut self, block: &BlockId) {
         if self.end_declared(block, 1) {
             self.running -= 1;
-        } else if !self.release_lease(block) {
+        } else if self.release_lease(block) {
+            return;
+        } else {
             self.running -= 1;
             self.update(block, Grant::release);
         }
+        self.tally.released += 1;
     }
 
     /// A permit of `block` was handed out and not used. Of a grant it goes to the group's next waiter, or to the holder;
@@ -326,12 +333,15 @@ impl Ledger {
         }
     }
 
-    /// Call `number` was answered that the holder knows neither the key nor a block of it.
-    pub fn forgotten(&mut self, number: u64) {
-        if !self.is_deaf_to(number) {
-            self.refused(number, 0);
-            self.forget();
+    /// Call `number` was answered that the holder knows neither the key nor a block of it. Returns how many running
+    /// items are not counted any more.
+    pub fn forgotten(&mut self, number: u64) -> u64 {
+        if self.is_deaf_to(number) {
+            return 0;
         }
+        let lost = self.running_by_block().map(|(_, running)| running).sum::<u64>();
+        self.refused(number, 0);
+        lost + self.forget()
     }
 
     /// The holder has shut this process out: nothing more is said, drawn or waited for, and nothing is counted.
@@ -378,14 +388,16 @@ impl Ledger {
         self.last_call
     }
 
-    fn forget(&mut self) {
+    /// Returns how many declared items are not counted.
+    fn forget(&mut self) -> u64 {
         self.unanswered = None;
         (self.tell_all, self.tell_all_now) = (false, false);
-        self.reconciled();
+        let lost = self.reconciled();
         let gone: Vec<BlockId> = self.grants.keys().cloned().collect();
         gone.into_iter().for_each(|id| self.set(id, None));
         let gone: Vec<BlockId> = self.leases.keys().cloned().collect();
         gone.iter().for_each(|id| self.lose(id));
+        lost
     }
 
     fn hear(&mut self, verdict: &GrantVerdict) -> u64 {

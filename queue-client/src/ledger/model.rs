@@ -115,6 +115,8 @@ struct World {
     holder: Holder,
     waiting: Vec<Waiter>,
     running: Vec<Item>,
+    /// Items of this process that ended.
+    ended: u64,
     messages: Vec<Call>,
     replies: Vec<Told>,
 }
@@ -131,6 +133,7 @@ impl World {
             holder: Holder::lending(limit, lease),
             waiting: Vec::new(),
             running: Vec::new(),
+            ended: 0,
             messages: Vec::new(),
             replies: Vec::new(),
         };
@@ -146,6 +149,7 @@ impl World {
         self.generation = Generation::new(generation);
         self.ledger.speak_as(generation);
         self.excused = false;
+        self.ended = 0;
         if resume {
             self.ledger.resume();
             self.ledger.reconcile();
@@ -190,6 +194,8 @@ impl World {
             }
             Step::PutBack(at) => {
                 if let Some(item) = self.take_item(at, |paper| *paper == Paper::Never) {
+                    let of_lease = self.ledger.leases.contains_key(&item.block);
+                    self.ended += u64::from(of_lease || self.ledger.lost.contains_key(&item.block));
                     self.ledger.put_back(&item.block);
                 }
             }
@@ -314,6 +320,7 @@ impl World {
     }
 
     fn release(&mut self, item: &Item) {
+        self.ended += 1;
         let Some((group, ticket)) = item.fast else { return self.ledger.release(&item.block) };
         match self.ledger.fund(group).release(ticket) {
             Returned::Counted => {}
@@ -395,6 +402,7 @@ proptest! {
         prop_assert!(world.ledger.try_draw("").is_none() && world.ledger.fund("nightly").draw().is_none());
         world.run_fairly(|world| world.running.is_empty() && world.ledger.is_settled());
         prop_assert_eq!((world.holder.in_use(), world.ledger.unconfirmed()), (0, 0));
+        prop_assert_eq!((world.ledger.tally().released, world.ledger.idle()), (world.ended, 0));
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use queue_client::wire::{Reason, Reply, Status};
+use queue_client::wire::{Code, Reason, Reply, Status};
 use queue_client::{CallError, Endpoint, Event, Events};
 use tokio::time::advance;
 
-use crate::scripted::{client, lease, waits};
+use crate::scripted::{client, lease, problem, waits};
 
 async fn next(events: &mut Events) -> Event {
     let hang = Duration::from_secs(24 * 3600);
@@ -76,6 +76,22 @@ async fn leases_are_told_from_their_begin_to_their_end() {
     stopped.answer(Ok(Reply { contended_groups: vec!["h".to_owned()], ..settled }));
     assert_eq!(next(&mut events).await, Event::Uncounted { key: key(), items: 1 });
     drop(permit);
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_on_a_key_that_the_holder_has_lost_are_told() {
+    let (client, semaphore, mut holder) = client();
+    let mut events = client.events();
+    let acquire = tokio::spawn(async move { semaphore.acquire_up_to("", 3).await });
+    holder.request_of(3).await.answer(holder.grant("a", "", 3));
+    holder.confirm_next().await;
+    let mut permits = acquire.await.unwrap().unwrap();
+    assert!(matches!(next(&mut events).await, Event::Granted { .. }));
+    drop(permits.pop());
+    let gone = CallError::NotFound(problem(404, Code::SemaphoreNotFound));
+    holder.expect(Endpoint::Sync).await.answer(Err(gone));
+    assert_eq!(next(&mut events).await, Event::Uncounted { key: "account:42".into(), items: 2 });
+    assert!(permits.iter().all(|permit| !permit.is_counted()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,9 @@ mod drain;
 mod events;
 mod leases;
 mod limits;
+mod logs;
+#[cfg(feature = "otel")]
+mod metrics;
 mod outage;
 mod own_thread;
 mod permit_layer;

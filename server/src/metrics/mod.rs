@@ -86,6 +86,9 @@ instruments! {
     blocked_demand: Counter "pgsemaphore_blocked_demand_total" {
         reason: ["paused", "not_permitted", "limit_resolution_error", "group_limit", "limit"]
     } "Items that rounds left without a permit, counted again in each round.";
+    function_failures: Counter "pgsemaphore_function_failures_total" {
+        field: ["limit_function", "group_limit_function", "can_grant_function"]
+    } "Calls of functions of policies that failed, by the field that names them.";
     unheard_permits: Gauge "pgsemaphore_unheard_permits" {}
         "Permits in the database of clients that were not heard for over 10 minutes.";
     drift_counters: Gauge "pgsemaphore_drift_counters" {}

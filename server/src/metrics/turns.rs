@@ -32,6 +32,9 @@ pub(crate) fn report(
     }
     let tally = turn.tally.unwrap_or_default();
     count_permits(metrics, &tally);
+    for call in turn.asked.iter().filter(|call| call.failure.is_some()) {
+        metrics.function_failures.add([call.field.into()], 1);
+    }
     let blocked = if work == Work::Round { count_blocked(metrics, turn) } else { 0 };
     if work == Work::Round && matches!(turn.result, TurnResult::Outcomes(_)) {
         let new = calls.iter().filter(|call| !call.applied);

@@ -33,7 +33,7 @@ pub use error::StoreError;
 pub use explain::{Held, Situation};
 use fitness::Fitness;
 pub(crate) use keys::Swept;
-pub(crate) use load::{Loaded, Missing, Taken, is_anybody_blocked, knows_clients, load, take};
+pub(crate) use load::{FunctionCall, Loaded, Missing, Taken, is_anybody_blocked, knows_clients, load, take};
 pub(crate) use phases::Phase;
 pub use policies::{Policy, PolicyError, PolicyPage};
 pub(crate) use prepare::Prepared;

@@ -32,18 +32,28 @@ impl Telemetry {
     /// # Errors
     /// A variable says what can't be done.
     pub(crate) fn start(logs: &LogArgs, serves: bool) -> Result<Self, Unusable> {
-        let mut layers = vec![logs.layer(serves)];
         #[cfg(feature = "otlp")]
         let telemetry = Self { otlp: if serves { otlp::Otlp::start()? } else { None } };
-        #[cfg(feature = "otlp")]
-        layers.extend(telemetry.otlp.iter().flat_map(|otlp| otlp.layers(&logs.filter(serves))));
         #[cfg(not(feature = "otlp"))]
         let telemetry = Self {};
+        let more = telemetry.layers(&logs.filter(serves));
+        let layers: Vec<Sink> = std::iter::once(logs.layer(serves)).chain(more).collect();
         // Not `init`, which also takes what is told by the crate `log`. With that libraries ask whether a thing would be told
         // and then don't tell it; filters of single layers keep the "no" for the next event, which would be lost.
         let set = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layers));
         debug_assert!(set.is_ok(), "a process starts to log once");
         Ok(telemetry)
+    }
+
+    /// Where spans go, and events that pass `filter`, beside standard error.
+    fn layers(&self, filter: &str) -> Vec<Sink> {
+        #[cfg(feature = "otlp")]
+        return self.otlp.iter().flat_map(|otlp| otlp.layers(filter)).collect();
+        #[cfg(not(feature = "otlp"))]
+        {
+            let _ = filter;
+            Vec::new()
+        }
     }
 
     /// Tells what the holder counts, too.

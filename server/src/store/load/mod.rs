@@ -6,6 +6,7 @@ mod groups;
 mod resolve;
 mod room;
 
+pub(crate) use self::resolve::FunctionCall;
 use self::resolve::Functions;
 use super::rows::{KeyRow, db_time};
 use super::transaction::Attempt;
@@ -44,8 +45,8 @@ pub(crate) struct Missing {
 
 /// What was read.
 pub(crate) enum Loaded {
-    /// All that the round needs.
-    State(Box<State>),
+    /// All that the round needs, and which functions were asked for it.
+    State(Box<State>, Vec<FunctionCall>),
     /// Rows are missing.
     Missing(Missing),
 }
@@ -114,6 +115,7 @@ pub(crate) async fn load(
         calls,
         pattern: taken.pattern.as_deref(),
         missing: Missing::default(),
+        asked: Vec::new(),
         state: State::new(taken.now, semaphore, taken.policy.as_ref().map(|(policy, _)| policy.clone())),
     };
     reader.read_calling_clients().await?;
@@ -141,7 +143,7 @@ pub(crate) async fn load(
         return Ok(Loaded::Missing(reader.missing));
     }
     reader.read_contended().await?;
-    Ok(Loaded::State(Box::new(reader.state)))
+    Ok(Loaded::State(Box::new(reader.state), reader.asked))
 }
 
 /// Reads into a state, step by step.
@@ -151,5 +153,6 @@ struct Reader<'a> {
     calls: &'a [Call],
     pattern: Option<&'a str>,
     missing: Missing,
+    asked: Vec<FunctionCall>,
     state: State,
 }

@@ -20,9 +20,37 @@ pub(super) struct Functions {
 }
 
 impl Functions {
+    fn call(&self, said: &Said) -> FunctionCall {
+        let (field, name) = match said.asked.as_str() {
+            "limit" => ("limit_function", &self.limit),
+            "group_limit" => ("group_limit_function", &self.group_limit),
+            _ => ("can_grant_function", &self.can_grant),
+        };
+        FunctionCall {
+            field,
+            name: name.clone().unwrap_or_default(),
+            client: said.client_id.clone(),
+            group: said.grp.clone(),
+            failure: said.failure.clone(),
+        }
+    }
+
     fn are_none(&self) -> bool {
         self.limit.is_none() && self.group_limit.is_none() && self.can_grant.is_none()
     }
+}
+
+/// A call of a function, for those who watch whether it works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FunctionCall {
+    /// The policy's field that names it.
+    pub(crate) field: &'static str,
+    pub(crate) name: String,
+    /// What it was asked about, beside the key.
+    pub(crate) client: Option<String>,
+    pub(crate) group: Option<String>,
+    /// Why it said nothing.
+    pub(crate) failure: Option<String>,
 }
 
 /// What a function said.
@@ -60,7 +88,10 @@ impl Reader<'_> {
             .bind(client_groups);
         let said: Vec<Said> = query.fetch_all(&mut *self.attempt.tx).await?;
         self.allow(TIME_FOR_OTHERS).await?;
-        said.into_iter().for_each(|said| self.heed(said));
+        for said in said {
+            self.asked.push(functions.call(&said));
+            self.heed(said);
+        }
         Ok(())
     }
 
@@ -96,9 +127,6 @@ impl Reader<'_> {
     }
 
     fn heed(&mut self, said: Said) {
-        if let Some(failure) = &said.failure {
-            tracing::debug!(key = %self.key, asked = said.asked, group = said.grp, failure, "a function failed");
-        }
         let state = &mut self.state;
         let permits = said.permits.map(i64::from);
         let group = Group::new(said.grp.unwrap_or_default());

@@ -3,11 +3,13 @@
 //! Exporters have a runtime of their own, and the threads that call them are none of the holder's: with one worker thread
 //! a round does not wait for a collector either.
 
+mod http;
 mod metrics;
 mod settings;
 mod trust;
 mod watched;
 
+use self::http::{Http, Why};
 use self::settings::{Protocol, Signal, Way};
 use self::watched::Watched;
 use super::Sink;
@@ -116,7 +118,8 @@ impl Otlp {
         drop(ended);
         // Nothing is sent; the channel closes when the last of them ends.
         let _ = wait.recv_timeout(END);
-        runtime.shutdown_background();
+        // Exporters that are too late go on until the process ends: without their runtime they would panic.
+        std::mem::forget(runtime);
     }
 }
 
@@ -141,44 +144,50 @@ fn resource() -> Resource {
 }
 
 fn tracer_provider(way: Way, runtime: &Runtime) -> Result<SdkTracerProvider, Unusable> {
+    let why = Why::default();
     let exporter = match way.protocol {
         Protocol::Grpc if way.encrypted => {
             SpanExporter::builder().with_tonic().with_tls_config(trust::of_grpc()?).build()
         }
         Protocol::Grpc => SpanExporter::builder().with_tonic().build(),
         Protocol::Http => {
-            SpanExporter::builder().with_http().with_http_client(trust::of_http(way.encrypted)?).build()
+            let client = Http::new(trust::of_http(way.encrypted)?, &why);
+            SpanExporter::builder().with_http().with_http_client(client).build()
         }
     };
-    let exporter = Watched::new(exporter.map_err(unusable)?, runtime.handle(), "traces");
+    let exporter = Watched::new(exporter.map_err(unusable)?, runtime.handle(), "traces", why);
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build())
 }
 
 fn meter_provider(way: Way, runtime: &Runtime) -> Result<SdkMeterProvider, Unusable> {
+    let why = Why::default();
     let exporter = match way.protocol {
         Protocol::Grpc if way.encrypted => {
             MetricExporter::builder().with_tonic().with_tls_config(trust::of_grpc()?).build()
         }
         Protocol::Grpc => MetricExporter::builder().with_tonic().build(),
         Protocol::Http => {
-            MetricExporter::builder().with_http().with_http_client(trust::of_http(way.encrypted)?).build()
+            let client = Http::new(trust::of_http(way.encrypted)?, &why);
+            MetricExporter::builder().with_http().with_http_client(client).build()
         }
     };
-    let exporter = Watched::new(exporter.map_err(unusable)?, runtime.handle(), "metrics");
+    let exporter = Watched::new(exporter.map_err(unusable)?, runtime.handle(), "metrics", why);
     Ok(SdkMeterProvider::builder().with_periodic_exporter(exporter).with_resource(resource()).build())
 }
 
 fn logger_provider(way: Way, runtime: &Runtime) -> Result<SdkLoggerProvider, Unusable> {
+    let why = Why::default();
     let exporter = match way.protocol {
         Protocol::Grpc if way.encrypted => {
             LogExporter::builder().with_tonic().with_tls_config(trust::of_grpc()?).build()
         }
         Protocol::Grpc => LogExporter::builder().with_tonic().build(),
         Protocol::Http => {
-            LogExporter::builder().with_http().with_http_client(trust::of_http(way.encrypted)?).build()
+            let client = Http::new(trust::of_http(way.encrypted)?, &why);
+            LogExporter::builder().with_http().with_http_client(client).build()
         }
     };
-    let exporter = Watched::new(exporter.map_err(unusable)?, runtime.handle(), "logs");
+    let exporter = Watched::new(exporter.map_err(unusable)?, runtime.handle(), "logs", why);
     Ok(SdkLoggerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build())
 }
 

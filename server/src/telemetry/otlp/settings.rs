@@ -64,10 +64,22 @@ impl Signal {
                 return Err(Unusable::new(variables, "it must be grpc or http/protobuf"));
             }
         };
-        if either("COMPRESSION").is_some_and(|way| way != "none") {
+        // The exporters read it themselves, and would pass over what they can't do.
+        if either("COMPRESSION").is_some_and(|way| !["none", "gzip"].contains(&way.as_str())) {
             let variables =
                 format!("OTEL_EXPORTER_OTLP_COMPRESSION or OTEL_EXPORTER_OTLP_{name}_COMPRESSION");
-            return Err(Unusable::new(variables, "it must be none: what is sent is not compressed"));
+            return Err(Unusable::new(variables, "it must be gzip or none"));
+        }
+        for what in ["CLIENT_CERTIFICATE", "CLIENT_KEY"] {
+            if either(what).is_some() {
+                let variables = format!("OTEL_EXPORTER_OTLP_{what} or OTEL_EXPORTER_OTLP_{name}_{what}");
+                return Err(Unusable::new(variables, "no certificate can be shown to a collector: unset it"));
+            }
+        }
+        let certificate = format!("OTEL_EXPORTER_OTLP_{name}_CERTIFICATE");
+        if said(&certificate).is_some() {
+            let why = "collectors of all signals are trusted alike: set OTEL_EXPORTER_OTLP_CERTIFICATE";
+            return Err(Unusable::new(certificate, why));
         }
         Ok(Some(Way { protocol, encrypted: endpoint.starts_with("https:") }))
     }
@@ -119,7 +131,11 @@ mod tests {
         assert_eq!(refused, Err("OTEL_METRICS_EXPORTER".to_owned()));
         let refused = protocols(&[endpoint, ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")]);
         assert!(refused.is_err_and(|place| place.contains("PROTOCOL")));
-        let refused = protocols(&[endpoint, ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")]);
+        let refused = protocols(&[endpoint, ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd")]);
         assert!(refused.is_err_and(|place| place.contains("COMPRESSION")));
+        for what in ["CLIENT_CERTIFICATE", "TRACES_CLIENT_KEY", "LOGS_CERTIFICATE"] {
+            let refused = protocols(&[endpoint, (&format!("OTEL_EXPORTER_OTLP_{what}"), "file.pem")]);
+            assert!(refused.is_err_and(|place| place.contains(what)), "{what}");
+        }
     }
 }

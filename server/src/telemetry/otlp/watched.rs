@@ -1,5 +1,6 @@
 //! An exporter that can't hang, and whose failures are told once a minute.
 
+use super::http::Why;
 use crate::clock;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
@@ -25,12 +26,13 @@ pub(super) struct Watched<E> {
     exporter: E,
     runtime: Handle,
     what: &'static str,
+    why: Why,
     complained: Mutex<Option<Instant>>,
 }
 
 impl<E> Watched<E> {
-    pub(super) fn new(exporter: E, runtime: &Handle, what: &'static str) -> Self {
-        Self { exporter, runtime: runtime.clone(), what, complained: Mutex::default() }
+    pub(super) fn new(exporter: E, runtime: &Handle, what: &'static str, why: Why) -> Self {
+        Self { exporter, runtime: runtime.clone(), what, why, complained: Mutex::default() }
     }
 
     async fn bounded(&self, export: impl Future<Output = OTelSdkResult> + Send) -> OTelSdkResult {
@@ -46,7 +48,7 @@ impl<E> Watched<E> {
         let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
         if complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
             *complained = Some(clock::now());
-            tracing::warn!(%error, "{} could not be sent to the collector", self.what);
+            tracing::warn!(%error, why = self.why.take(), "{} could not be sent to the collector", self.what);
         }
     }
 }

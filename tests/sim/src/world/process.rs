@@ -174,7 +174,9 @@ impl Process {
         let Some(endpoint) = endpoint else { return };
         let retry_at = now.saturating_add(100 + jitter_ms);
         match (refusal, endpoint) {
-            (Refusal::NotFound, Endpoint::Sync) => self.ledger.forgotten(number),
+            (Refusal::NotFound, Endpoint::Sync) => {
+                self.ledger.forgotten(number);
+            }
             (Refusal::NotFound | Refusal::Invalid, _) => {
                 self.ledger.refused(number, retry_at);
                 self.ledger.cancel_all();
