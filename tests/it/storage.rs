@@ -22,7 +22,7 @@ fn queries() -> Vec<PathBuf> {
 
 /// The plan as EXPLAIN prints it, for a statement whose parameters the planner doesn't know.
 async fn plan(connection: &mut PgConnection, sql: &str) -> String {
-    let parameters = (1..=30).rev().find(|n| sql.contains(&format!("${n}"))).unwrap_or(0);
+    let parameters = (1..=99).rev().find(|n| sql.contains(&format!("${n}"))).unwrap_or(0);
     sqlx::raw_sql("DEALLOCATE ALL").execute(&mut *connection).await.expect("DEALLOCATE");
     let prepare = format!("PREPARE q AS {sql}");
     sqlx::raw_sql(AssertSqlSafe(prepare))

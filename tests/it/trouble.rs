@@ -12,6 +12,9 @@ use pgsemaphore_tests::{
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection, PgPool};
 
+/// Of a holder that commits nothing but what it is asked for.
+const QUIET: [&str; 2] = ["--self-check-every", "1h"];
+
 fn policy(limit: u64) -> Value {
     json!({"limit": limit, "round_wait_ms": 0, "round_period_ms": 0, "grant_timeout_ms": 3_600_000})
 }
@@ -38,7 +41,7 @@ async fn until_ready(holder: &Serve, reason: Option<&str>) {
 async fn a_holder_frozen_in_a_transaction_gives_its_locks_up() {
     let db = Db::new().await;
     let proxy = Proxy::before(db.url()).await;
-    let frozen = Serve::start(&proxy.through(db.url())).await;
+    let frozen = Serve::start_with(&proxy.through(db.url()), &QUIET).await;
     let holder = InProcess::start(db.url()).await;
     let caller = holder.caller();
     holder.policy("*", policy(5)).await;
