@@ -9,12 +9,15 @@ use opentelemetry_otlp::{LogExporter, MetricExporter, SpanExporter, WithExportCo
 use opentelemetry_sdk::logs::SdkLoggerProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use pgsemaphore_tests::{Caller, Collector, Db, InProcess, Mode, Proxy, until, until_some};
+use pgsemaphore_tests::{Caller, Collector, Db, InProcess, Mode, Proxy, until};
 use queue_client::QueueClient;
 use serde_json::json;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt as _;
+
+/// What is logged of an outage.
+const OUTAGE: [&str; 2] = ["no holder answers: calls are repeated until one does", "a holder answers again"];
 
 /// What an application sets up, for its one thread.
 struct Application {
@@ -79,26 +82,42 @@ async fn metrics_and_logs_of_a_client_arrive_beside_its_spans_and_are_those_that
         .build()
         .expect("a client");
     let account = client.semaphore("account:42");
-    let permit = account.acquire("nightly").await.expect("a permit");
-    let waiting = tokio::spawn(async move { account.acquire("nightly").await.map(drop) });
     let metric = async |name: &str| {
         application.flush().await;
         collector.metric(&format!("queue_client.{name}"))
     };
+    let permit = account.acquire("nightly").await.expect("a permit");
+    let waits = || {
+        let account = account.clone();
+        tokio::spawn(async move { account.acquire("nightly").await.map(drop) })
+    };
+    let waiting = waits();
     until("it waits", async || metric("waiting").await == Some(1.0)).await;
     assert_eq!(metric("permits_in_use").await, Some(1.0));
-
-    way.set(Mode::Cut);
     drop(permit);
-    until("nobody answers", async || metric("unreachable_semaphores").await == Some(1.0)).await;
-    way.set(Mode::Pass);
     waiting.await.expect("no panic").expect("a permit");
+
+    // What a busy machine does not take in time the exporter gives up: there are outages until one has arrived.
+    until("an outage is in the logs, and who waited in the traces", async || {
+        way.set(Mode::Cut);
+        let waiting = waits();
+        until("nobody answers", async || metric("unreachable_semaphores").await == Some(1.0)).await;
+        way.set(Mode::Pass);
+        waiting.await.expect("no panic").expect("a permit");
+        application.flush().await;
+        let logs = collector.logs();
+        let told =
+            |text: &&str| logs.iter().any(|log| log.body == *text && log.attributes["key"] == "account:42");
+        OUTAGE.iter().all(told) && collector.spans().iter().any(|span| span.name == "acquire")
+    })
+    .await;
     client.drain().await.expect("drained");
-    for (name, value) in
-        [("permits_granted", 2.0), ("permits_released", 2.0), ("acquire", 2.0), ("waiting", 0.0)]
-    {
-        assert_eq!(metric(name).await, Some(value), "{name}");
+    let granted = metric("permits_granted").await;
+    assert!(granted >= Some(3.0), "{granted:?}");
+    for name in ["permits_released", "acquire"] {
+        assert_eq!(metric(name).await, granted, "{name}");
     }
+    assert_eq!(metric("waiting").await, Some(0.0));
 
     let series = collector.series();
     let names: BTreeSet<String> = series.iter().map(|series| series.name.clone()).collect();
@@ -106,14 +125,4 @@ async fn metrics_and_logs_of_a_client_arrive_beside_its_spans_and_are_those_that
     let attributes: BTreeSet<&str> =
         series.iter().flat_map(|series| series.attributes.keys().map(String::as_str)).collect();
     assert_eq!(attributes, BTreeSet::from(["cause", "endpoint", "outcome"]));
-    let acquires = collector.spans().into_iter().filter(|span| span.name == "acquire").count();
-    assert_eq!(acquires, 2);
-    for text in ["no holder answers: calls are repeated until one does", "a holder answers again"] {
-        let log = until_some(text, async || {
-            application.flush().await;
-            collector.logs().into_iter().find(|log| log.body == text)
-        })
-        .await;
-        assert_eq!(log.attributes["key"], "account:42");
-    }
 }
