@@ -11,6 +11,7 @@ import monitoring
 EXPORTED = {
     "pgsemaphore_rounds_total": {"kind", "outcome"},
     "pgsemaphore_transaction_phase_seconds": {"kind", "phase", "le"},
+    "pgsemaphore_function_failures_total": {"field"},
     "pgsemaphore_requests_total": {"call", "status"},
     "pgsemaphore_request_seconds": {"call", "le"},
     "pgsemaphore_waiting_requests": set(),
