@@ -184,6 +184,9 @@ fn key(n: usize) -> String {
     format!("{n:0>200}")
 }
 
+/// Series of labels out of fixed lists that load brings up, like a reason why transactions were repeated.
+const NEW_LABELS: usize = 20;
+
 /// Case 8: 2,000 keys, or as many as are asked for, are used once each; one of them is listed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_number_of_series_does_not_depend_on_what_is_in_use_and_memory_comes_back() {
@@ -219,11 +222,15 @@ async fn the_number_of_series_does_not_depend_on_what_is_in_use_and_memory_comes
 
     use_keys(&caller, keys / 10..keys).await;
     let busy = Metrics::of(holder.url()).await;
-    assert_eq!(busy.series().count(), few);
+    assert!(busy.series().count() <= few + NEW_LABELS);
     idle().await;
     until("its memory is within 20 % of what it was", async || holder.resident() * 100 / before <= 120).await;
     let metrics = Metrics::of(holder.url()).await;
-    assert_eq!(metrics.series().count(), few);
+    assert!(metrics.series().count() <= few + NEW_LABELS);
+    assert_eq!(
+        metrics.series().filter(|series| series.contains("key=") && !series.contains(&listed)).count(),
+        0
+    );
     assert!(few < 1000, "{few} series");
     println!("{few} series; {keys} keys: {before} bytes before, {} after", holder.resident());
     let sent = collector.series();
