@@ -20,7 +20,8 @@ use crate::store::{FunctionCall, StoreError, Timing};
 use crate::telemetry::spans;
 use crate::trouble;
 use crate::waiting::Waiting;
-use pgsemaphore_allocation::{Block, Kind, Outcome, SemaphoreKey, Work};
+use pgsemaphore_allocation::{Block, ClientId, Kind, Outcome, SemaphoreKey, Work};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -68,7 +69,7 @@ struct Summary {
     too_early: Option<Duration>,
     not_eager: bool,
     /// Who was given permits.
-    claimants: Vec<Speaker>,
+    claimants: BTreeSet<ClientId>,
     stirred: Stirred,
     asked: Vec<FunctionCall>,
 }
@@ -139,11 +140,11 @@ impl Actor {
         self.active_at = clock::now();
         match command {
             Command::Request(request) => {
-                self.claims.heard(&request.caller.speaker);
+                self.claims.heard(&request.heard.client);
                 self.waiting.admit(request);
             }
             Command::Sync(sync) => {
-                self.claims.heard(&sync.caller.speaker);
+                self.claims.heard(&sync.heard.client);
                 self.syncs.push(sync);
             }
             Command::Due(at) => self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at))),
@@ -272,7 +273,7 @@ impl Actor {
         self.deadline = turn.next_deadline;
         if work == Work::Round {
             self.claims.expect(std::mem::take(&mut turn.claimants), self.active_at);
-            self.syncs.iter().for_each(|sync| self.claims.heard(&sync.caller.speaker));
+            self.syncs.iter().for_each(|sync| self.claims.heard(&sync.heard.client));
         }
         self.failing.heed(&self.key, &turn.asked);
         self.spread(work, &turn.stirred);
@@ -407,12 +408,14 @@ async fn execute(
         }
     };
     let mut returned = Vec::new();
-    let (mut too_early, mut not_eager, mut claimants) = (None, false, Vec::new());
+    let (mut too_early, mut not_eager, mut claimants) = (None, false, BTreeSet::new());
     let round::Turn { result, now, anchor, timing, next_deadline, stirred, asked, .. } = turn;
     match result {
         TurnResult::Outcomes(outcomes) => {
-            let granted = calls.iter().zip(&outcomes).filter(|(_, outcome)| grants(outcome));
-            claimants.extend(granted.map(|(call, _)| call.caller.speaker.clone()));
+            if work == Work::Round {
+                let granted = heard.iter().zip(&outcomes).filter(|(_, outcome)| grants(outcome));
+                claimants.extend(granted.map(|(call, _)| call.client.clone()));
+            }
             let said = outcomes.into_iter().map(|outcome| Said { outcome, now, anchor });
             returned.extend(calls.into_iter().zip(said).filter_map(|(call, said)| call.hear(said)));
         }

@@ -126,13 +126,12 @@ async fn keys_that_were_used_once_leave_nothing_behind() {
     let holder = Serve::start_with(db.url(), &["--forget-after", "2s"]).await;
     let policy = json!({"limit": 10, "round_wait_ms": 0, "round_period_ms": 0});
     Caller::of(holder.url()).policy("*", &policy).await;
-    let all_are_forgotten = async || until_all_are_forgotten(&db, "once-%").await;
     use_once(holder.url(), 0..keys / 10).await;
-    all_are_forgotten().await;
+    until_all_are_forgotten(&db, "once-%").await;
     let before = holder.resident();
 
     use_once(holder.url(), keys / 10..keys).await;
-    all_are_forgotten().await;
+    until_all_are_forgotten(&db, "once-%").await;
     let left = async || holder.resident() * 100 / before;
     until("its memory is within 20 % of what it was", async || left().await <= 120).await;
     println!("{keys} keys used once: {before} bytes before, {} after", holder.resident());
