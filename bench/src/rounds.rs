@@ -184,6 +184,7 @@ impl<'a> Key<'a> {
             seen: self.round,
             all: false,
             arrival: Instant::now(),
+            asks: true,
             demand: if count > 0 { vec![demand] } else { Vec::new() },
             grants,
             leases: Vec::new(),

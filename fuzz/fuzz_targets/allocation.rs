@@ -92,6 +92,7 @@ fn call(bytes: &mut Unstructured, latest: u64, ids: &[String]) -> Result<Call> {
         seen,
         all: bytes.ratio(1, 4)?,
         waited: bytes.int_in_range(0..=2_000_000)?,
+        asks: bytes.ratio(2, 3)?,
         demand: Vec::new(),
         grants: Vec::new(),
         leases: Vec::new(),
@@ -99,7 +100,7 @@ fn call(bytes: &mut Unstructured, latest: u64, ids: &[String]) -> Result<Call> {
         applied: false,
     };
     for name in ["", "a", "b"] {
-        if bytes.arbitrary()? {
+        if call.asks && bytes.arbitrary()? {
             let (count, oldest_age) = (count(bytes)?, bytes.int_in_range(0..=4_000_000)?);
             call.demand.push(Demand { group: Group::new(name), count, oldest_age });
         }

@@ -38,8 +38,7 @@ const TIMING_LIFETIME: Duration = Duration::from_secs(5);
 
 /// What an actor is told.
 pub(crate) enum Command {
-    Request(Pending),
-    Sync(Pending),
+    Call(Pending),
     /// Something is due at this moment, without a message.
     Due(Instant),
     /// A newer request of this process waits at another holder.
@@ -85,7 +84,6 @@ pub(crate) struct Actor {
     failing: Failing,
     policies: watch::Receiver<u64>,
     running: Option<JoinHandle<Finished>>,
-    last_work: Work,
     /// Timing of rounds, when it was read, and the epoch of policies then.
     timing: Option<(Timing, Instant, u64)>,
     last_round: Option<Instant>,
@@ -108,7 +106,6 @@ impl Actor {
             failing: Failing::default(),
             policies,
             running: None,
-            last_work: Work::Timer,
             timing: None,
             last_round: None,
             opening: None,
@@ -139,13 +136,9 @@ impl Actor {
     fn hear(&mut self, command: Command) {
         self.active_at = clock::now();
         match command {
-            Command::Request(request) => {
-                self.claims.heard(&request.heard.client);
-                self.waiting.admit(request);
-            }
-            Command::Sync(sync) => {
-                self.claims.heard(&sync.heard.client);
-                self.syncs.push(sync);
+            Command::Call(call) => {
+                self.claims.heard(&call.heard.client);
+                if call.heard.asks { self.waiting.admit(call) } else { self.syncs.push(call) }
             }
             Command::Due(at) => self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at))),
             Command::GiveWay(new) => self.waiting.give_way(&new),
@@ -182,16 +175,14 @@ impl Actor {
             return self.start(Work::Round, Pace::Eager, vec![request]);
         }
         self.look_at(|parked| parked.take_due(now));
-        let round = self.opening.filter(|opening| opening.at <= now);
-        if let Some(opening) = round.filter(|_| self.syncs.is_empty() || self.last_work == Work::Sync) {
-            self.opening = None;
-            let requests = self.waiting.take(now);
-            if !requests.is_empty() {
-                return self.start(Work::Round, Pace::Period(opening.period), requests);
-            }
+        let opening = self.opening.take_if(|opening| opening.at <= now);
+        let requests = opening.map_or_else(Vec::new, |_| self.waiting.take(now));
+        let syncs = std::mem::take(&mut self.syncs);
+        if let Some(opening) = opening.filter(|_| !requests.is_empty()) {
+            let calls = syncs.into_iter().chain(requests).collect();
+            return self.start(Work::Round, Pace::Period(opening.period), calls);
         }
-        if !self.syncs.is_empty() {
-            let syncs = std::mem::take(&mut self.syncs);
+        if !syncs.is_empty() {
             return self.start(Work::Sync, Pace::Period(Duration::ZERO), syncs);
         }
         if self.deadline.is_some_and(|deadline| deadline <= now) {
@@ -236,7 +227,6 @@ impl Actor {
     }
 
     fn start(&mut self, work: Work, pace: Pace, calls: Vec<Pending>) {
-        self.last_work = work;
         let callers = calls.iter().map(|call| &call.caller.span);
         let span = spans::of_transaction(&self.key, round::name(work), callers);
         let turn = execute(self.shared.clone(), self.key.clone(), work, pace, calls).instrument(span);
@@ -277,15 +267,15 @@ impl Actor {
         }
         self.failing.heed(&self.key, &turn.asked);
         self.spread(work, &turn.stirred);
-        match work {
-            Work::Round => {
-                self.waiting.put_back(returned);
-                if !turn.not_eager {
-                    self.round_was(&turn);
-                }
-            }
-            Work::Sync => self.keep_parked(returned),
-            Work::Timer => {}
+        let (requests, syncs) = returned.into_iter().partition::<Vec<_>, _>(|call| call.heard.asks);
+        self.waiting.put_back(requests);
+        if turn.too_early.is_some() {
+            self.syncs.extend(syncs);
+        } else {
+            self.keep_parked(syncs);
+        }
+        if work == Work::Round && !turn.not_eager {
+            self.round_was(&turn);
         }
     }
 

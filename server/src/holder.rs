@@ -139,7 +139,7 @@ impl Holder {
     ) -> Result<Reply, Refusal> {
         let wants = message.demand.iter().any(|demand| demand.count > 0);
         let park = park(&message, arrival, Awaits::Permits).filter(|_| wants);
-        self.call(key, message, arrival, park, Command::Request).await
+        self.call(key, message, arrival, park, true).await
     }
 
     /// Applies the reports of `message` and answers when they are committed. Its demand is ignored. With `wait_ms` it is
@@ -154,7 +154,7 @@ impl Holder {
         message.demand.clear();
         let (known, arrival) = (message.known_state.take(), clock::now());
         let park = park(&message, arrival, Awaits::Change { known });
-        self.call(key, message, arrival, park, Command::Sync).await
+        self.call(key, message, arrival, park, false).await
     }
 
     async fn call(
@@ -163,14 +163,15 @@ impl Holder {
         message: Message,
         arrival: Instant,
         park: Option<Park>,
-        command: impl FnOnce(Pending) -> Command,
+        asks: bool,
     ) -> Result<Reply, Refusal> {
         if self.is_ending() {
             return Err(Refusal::ShuttingDown);
         }
         let (caller, answer) = Caller::new(&message, &self.shared.places)?;
-        let pending = Pending { heard: heard(message, arrival), caller, park, waits: false, said: None };
-        self.shared.keys.send(&self.shared, &key, command(pending));
+        let pending =
+            Pending { heard: heard(message, arrival, asks), caller, park, waits: false, said: None };
+        self.shared.keys.send(&self.shared, &key, Command::Call(pending));
         answer.await.unwrap_or(Err(Refusal::Unavailable))
     }
 
@@ -304,7 +305,7 @@ fn park(message: &Message, arrival: Instant, awaits: Awaits) -> Option<Park> {
     (!wait.is_zero()).then(|| Park { until: arrival + wait, awaits })
 }
 
-fn heard(message: Message, arrival: Instant) -> Heard {
+fn heard(message: Message, arrival: Instant, asks: bool) -> Heard {
     let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let demand = message.demand.into_iter().map(|demand| Demand {
         group: Group::new(demand.group),
@@ -333,6 +334,7 @@ fn heard(message: Message, arrival: Instant) -> Heard {
         seen: message.seen,
         all: message.all,
         arrival,
+        asks,
         demand: demand.collect(),
         grants: grants.collect(),
         leases: leases.collect(),

@@ -31,6 +31,8 @@ pub struct Heard {
     pub all: bool,
     /// When it arrived, by this process's clock.
     pub arrival: Instant,
+    /// Whether it is a request.
+    pub asks: bool,
     /// What is queued, each group once; nothing in a sync.
     pub demand: Vec<Demand>,
     /// Reports of grants, as they came.
@@ -53,6 +55,7 @@ impl Heard {
             seen: self.seen,
             all: self.all,
             waited: i64::try_from(waited).unwrap_or(i64::MAX),
+            asks: self.asks,
             demand: self.demand.clone(),
             grants: self.grants.clone(),
             leases: self.leases.clone(),

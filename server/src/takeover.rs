@@ -25,6 +25,7 @@ pub(crate) async fn on_all_keys(
         seen: 0,
         all: false,
         arrival: clock::now(),
+        asks: false,
         demand: Vec::new(),
         grants: Vec::new(),
         leases: Vec::new(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::listening::{Listening, listen};
 use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
@@ -12,7 +13,6 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use pgsemaphore_tests::{Caller, Collector, Db, InProcess, Mode, Proxy, until};
 use queue_client::QueueClient;
 use serde_json::json;
-use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -24,7 +24,7 @@ struct Application {
     traces: SdkTracerProvider,
     metrics: SdkMeterProvider,
     logs: SdkLoggerProvider,
-    _here: DefaultGuard,
+    _here: Listening,
 }
 
 impl Application {
@@ -43,7 +43,7 @@ impl Application {
         let subscriber = tracing_subscriber::registry().with(own).with(spans).with(bridge);
         Self {
             metrics: SdkMeterProvider::builder().with_periodic_exporter(metrics).build(),
-            _here: tracing::subscriber::set_default(subscriber),
+            _here: listen(subscriber),
             traces,
             logs,
         }

@@ -25,6 +25,7 @@ mod kit;
 mod leased_clients;
 mod leases;
 mod limits;
+mod listening;
 mod live_limits;
 mod locks;
 mod lost_clients;

@@ -1,5 +1,6 @@
 //! Traces, metrics and logs as a collector receives them; collectors that are of no use; logs for programs.
 
+use crate::listening::listen;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
@@ -204,7 +205,7 @@ async fn the_trace_of_an_acquire_goes_through_two_holders_to_the_transaction() {
     let provider = SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
     let own = tracing_subscriber::filter::filter_fn(|metadata| metadata.target().starts_with("queue_client"));
-    let _here = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer.with_filter(own)));
+    let _here = listen(tracing_subscriber::registry().with(layer.with_filter(own)));
     opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
 
     let (db, collector) = (Db::new().await, Collector::start().await);

@@ -111,7 +111,7 @@ pub(crate) fn finish(
             contended,
             state: fingerprint::of_client(open_blocks, contended, names, provisioning, report_within),
             contended_groups,
-            next_round_at,
+            next_round_at: next_round_at.filter(|_| call.asks),
             report_within,
         })
     };

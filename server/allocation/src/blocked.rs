@@ -65,7 +65,7 @@ pub struct BlockedEntry {
     pub since: DbTime,
 }
 
-/// Keeps per client what its calls lack. A call without demand clears its client's entries.
+/// Keeps per client what its requests lack. One without demand clears its client's entries.
 pub(crate) fn record<R>(
     draft: &mut Draft,
     state: &State,
@@ -74,7 +74,7 @@ pub(crate) fn record<R>(
     lacking: &BTreeMap<usize, Vec<Lacking>>,
 ) {
     let mut by_client = BTreeMap::<&ClientId, BTreeMap<Group, Lacking>>::new();
-    for (at, call) in calls.iter().enumerate().filter(|(at, _)| admitted[*at].is_ok()) {
+    for (at, call) in calls.iter().enumerate().filter(|(at, call)| call.asks && admitted[*at].is_ok()) {
         let entries = by_client.entry(&call.client).or_default();
         for lacks in lacking.get(&at).into_iter().flatten() {
             // Of two calls of one client the later one counts, but what others must hear of stays.

@@ -3,7 +3,7 @@
 use crate::names::{ClientId, Group, Micros, Permits};
 use crate::state::Incarnation;
 
-/// One request, or one sync (which has no demand).
+/// One request or one sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// Who speaks.
@@ -16,6 +16,9 @@ pub struct Call {
     pub all: bool,
     /// From the call's arrival to the state's `now`.
     pub waited: Micros,
+    /// Whether it is a request. A sync, also in a round, is heard and answered, and has no demand; what its client lacks
+    /// stays as it was last said.
+    pub asks: bool,
     /// What is queued, each group once.
     pub demand: Vec<Demand>,
     /// Reports of grants, as they came.

@@ -51,15 +51,16 @@ pub use tally::{Retired, Tally};
 use draft::Draft;
 use undelivered::Owned;
 
-/// Plans a round: numbers it, applies reports, reclaims, grants, and says what stays blocked.
+/// Plans a round: numbers it, applies reports, reclaims, grants, and says what stays blocked. Syncs may take part: to
+/// them it is as if they came just before it.
 ///
-/// Without a policy nothing is reclaimed or granted and no round is numbered; reports are applied and every call is
+/// Without a policy nothing is reclaimed or granted and no round is numbered; reports are applied and every request is
 /// refused as [`Refused::NoPolicy`].
 pub fn round(state: &State, calls: &[Call]) -> Plan {
     let Some(policy) = state.policy.clone() else {
         let mut plan = sync(state, calls);
-        for answer in &mut plan.answers {
-            if let Outcome::Answered(_) = answer {
+        for (call, answer) in calls.iter().zip(&mut plan.answers) {
+            if call.asks && matches!(answer, Outcome::Answered(_)) {
                 *answer = Outcome::Refused(Refused::NoPolicy);
             }
         }

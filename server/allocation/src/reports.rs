@@ -109,7 +109,7 @@ fn apply_lease(draft: &mut Draft, call: &Call, id: &str, said: Said, ttl: Option
     }
 }
 
-/// What leases that exist for nobody are said to use: counts against this round, at most one lease's worth a call.
+/// What requests say to use of leases that exist for nobody: counts against this round, at most one lease's worth each.
 pub(crate) fn charges<R>(
     draft: &Draft,
     policy: &Policy,
@@ -117,6 +117,7 @@ pub(crate) fn charges<R>(
     admitted: &[Result<(), R>],
 ) -> Permits {
     let heard = calls.iter().zip(admitted).filter(|(call, admitted)| admitted.is_ok() && !call.applied);
+    let asking = heard.filter(|(call, _)| call.asks);
     let charge = |call: &Call| {
         let exists =
             |id: BlockId| draft.block(id).or(draft.settled.get(&id)).is_some_and(|b| b.kind == Kind::Lease);
@@ -125,5 +126,5 @@ pub(crate) fn charges<R>(
         let used: Permits = leases.map(|(_, said)| (said.used - said.released).max(0)).sum();
         used.min(policy.permits_per_lease)
     };
-    heard.map(|(call, _)| charge(call)).sum()
+    asking.map(|(call, _)| charge(call)).sum()
 }

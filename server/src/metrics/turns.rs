@@ -37,7 +37,7 @@ pub(crate) fn report(
     }
     let blocked = if work == Work::Round { count_blocked(metrics, turn) } else { 0 };
     if work == Work::Round && matches!(turn.result, TurnResult::Outcomes(_)) {
-        let new = calls.iter().filter(|call| !call.applied);
+        let new = calls.iter().filter(|call| call.asks && !call.applied);
         new.for_each(|call| metrics.wait.record([], turn.anchor.saturating_duration_since(call.arrival)));
     }
     let millis = |phase| ran.phases.took(phase).unwrap_or_default().as_secs_f64() * 1000.0;

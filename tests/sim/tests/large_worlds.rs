@@ -49,6 +49,7 @@ fn wants(groups: usize) -> Call {
         seen: 0,
         all: false,
         waited: 0,
+        asks: true,
         demand,
         grants,
         leases,

@@ -134,7 +134,8 @@ fn is_used_up(case: &Case, charged: Permits, lacks: &Lacking) -> bool {
 /// What a client is told to be blocked is kept for people to read; of nobody else it changes.
 pub(super) fn what_is_blocked_is_kept(case: &Case) -> Result<(), Violation> {
     let mut told = BTreeMap::<_, BTreeMap<_, _>>::new();
-    for (call, outcome) in case.calls.iter().zip(&case.plan.answers).filter(|_| case.work == Work::Round) {
+    let answered = case.calls.iter().zip(&case.plan.answers).filter(|_| case.work == Work::Round);
+    for (call, outcome) in answered.filter(|(call, _)| call.asks) {
         let Outcome::Answered(answer) = outcome else { continue };
         let entries = told.entry(&call.client).or_default();
         for lacks in &answer.blocked {
@@ -186,7 +187,7 @@ fn charged(case: &Case) -> Permits {
         let unknown = call.leases.iter().filter(|report| !exists(&report.id));
         unknown.map(|report| report.drawn).sum::<Permits>().min(per_lease)
     };
-    case.calls.iter().filter(|call| !call.applied).map(charge).sum()
+    case.calls.iter().filter(|call| call.asks && !call.applied).map(charge).sum()
 }
 
 /// Each reported block has one verdict, each unheard one is delivered, and all say what the rows say.

@@ -44,6 +44,7 @@ use crate::world::network::Refusal;
 pub(crate) use budget::{ceilings, footprint};
 use declared::Declarations;
 use pgsemaphore_allocation::{Audit as Entry, Block, DbTime, Kind, Micros, Permits, Work};
+use queue_client::Endpoint;
 use queue_client::wire::{Message, Reply, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -85,6 +86,7 @@ pub(crate) struct Committed<'a> {
 
 /// One of its calls.
 pub(crate) struct Told<'a> {
+    pub(crate) endpoint: Endpoint,
     pub(crate) message: &'a Message,
     pub(crate) arrived: Micros,
     /// What it is told; `None` if it is refused.

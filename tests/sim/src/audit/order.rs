@@ -6,6 +6,7 @@ use super::rows::made;
 use super::{Committed, Verdict, violated};
 use crate::store::{Limits, Rows};
 use pgsemaphore_allocation::{Block, Kind, Permits, Status, Work};
+use queue_client::Endpoint;
 use queue_client::wire::Reason;
 use std::collections::BTreeMap;
 
@@ -84,7 +85,8 @@ fn charged(committed: &Committed, limits: &Limits, before: &Rows) -> Permits {
         let used = unknown.values().map(|(drawn, released)| drawn.saturating_sub(*released)).sum();
         super::permits(used).min(limits.policy.permits_per_lease)
     };
-    committed.calls.iter().filter(|call| call.reply.is_some() && !call.applied).map(charge).sum()
+    let asking = committed.calls.iter().filter(|call| call.endpoint == Endpoint::Request);
+    asking.filter(|call| call.reply.is_some() && !call.applied).map(charge).sum()
 }
 
 fn explained(entry: &Entry, lacks: Permits, reason: Reason) -> Verdict {

@@ -6,6 +6,7 @@ use crate::store::{MemoryStore, Rows};
 use crate::world::network::{CallName, Packet};
 use crate::world::translate;
 use pgsemaphore_allocation::{DbTime, SemaphoreKey, Work, check, round, sync, timer};
+use queue_client::Endpoint;
 use queue_client::wire::Message;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -78,7 +79,8 @@ impl Transactions {
         work: Work,
         batch: &[Printed<Request>],
     ) -> (Vec<Printed<Packet>>, Verdict) {
-        let calls: Vec<_> = batch.iter().map(|request| translate::call(&request.is.1, 0)).collect();
+        let endpoint = if work == Work::Round { Endpoint::Request } else { Endpoint::Sync };
+        let calls: Vec<_> = batch.iter().map(|request| translate::call(&request.is.1, endpoint, 0)).collect();
         let transaction = store.begin(&self.key, work, &calls, now);
         let plan = match work {
             Work::Round => round(&transaction.state, &calls),

@@ -4,6 +4,7 @@ use super::World;
 use super::people::{whole, whole_lease};
 use crate::audit::{Verdict, ceilings, violated};
 use pgsemaphore_allocation::{BLOCKED_LIFETIME, Block, ClientId, DbTime, Kind, Permits, Work};
+use queue_client::Endpoint;
 use queue_client::wire::Message;
 
 /// Longer than any claim deadline, by any clock here that goes at all.
@@ -180,7 +181,7 @@ impl World {
             };
             self.audit.says(u32::MAX, &message);
             let name = super::network::CallName { from: u32::MAX, number: 0 };
-            let waiting = super::holder::Waiting::new(name, message.into(), self.time);
+            let waiting = super::holder::Waiting::new(name, Endpoint::Sync, message.into(), self.time);
             self.begin(0, Work::Sync, vec![waiting])?;
             self.commit(0, 0)?;
         }
@@ -246,7 +247,7 @@ impl World {
         self.deliver_all()?;
         for holder in 0..self.holders.len() {
             for work in [Work::Round, Work::Sync, Work::Timer] {
-                if let Some(batch) = self.holders[holder].take(work, self.plant) {
+                if let Some(batch) = self.holders[holder].take(work, true, self.plant) {
                     self.begin(holder, work, batch)?;
                     if !self.holders[holder].jobs.is_empty() {
                         self.commit(holder, 0)?;

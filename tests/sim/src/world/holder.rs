@@ -32,6 +32,7 @@ pub(crate) struct Holder {
 #[derive(Debug, Clone)]
 pub(crate) struct Waiting {
     pub(crate) name: CallName,
+    pub(crate) endpoint: Endpoint,
     pub(crate) message: Rc<Message>,
     pub(crate) arrived: Micros,
     /// Of a parked sync whose reports are committed: it is answered when the client's state is not this one.
@@ -45,8 +46,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn new(name: CallName, message: Rc<Message>, arrived: Micros) -> Self {
-        Self { name, message, arrived, known: None, due: false, said: None, hung_up: false }
+    pub(crate) fn new(name: CallName, endpoint: Endpoint, message: Rc<Message>, arrived: Micros) -> Self {
+        Self { name, endpoint, message, arrived, known: None, due: false, said: None, hung_up: false }
     }
 
     fn is_of(&self, other: &Self) -> bool {
@@ -79,8 +80,8 @@ pub(crate) struct Job {
 
 impl Holder {
     /// Takes a call in; says which calls are superseded by that.
-    pub(crate) fn admit(&mut self, call: Waiting, endpoint: Endpoint) -> Vec<CallName> {
-        if endpoint == Endpoint::Sync {
+    pub(crate) fn admit(&mut self, call: Waiting) -> Vec<CallName> {
+        if call.endpoint == Endpoint::Sync {
             if call.message.wait_ms > 0 {
                 self.wake(|parked| parked.is_of(&call));
             }
@@ -151,9 +152,14 @@ impl Holder {
     }
 
     /// The calls for a transaction of this kind that starts now, if one is due.
-    pub(crate) fn take(&mut self, work: Work, plant: Option<Plant>) -> Option<Vec<Waiting>> {
+    /// Syncs may share a round.
+    pub(crate) fn take(&mut self, work: Work, shared: bool, plant: Option<Plant>) -> Option<Vec<Waiting>> {
         if work == Work::Round {
-            return self.take_requests(plant);
+            let mut calls = self.take_requests(plant)?;
+            if shared {
+                calls.splice(0..0, self.syncs.drain(..));
+            }
+            return Some(calls);
         }
         let waiting = match work {
             Work::Sync => &mut self.syncs,
@@ -195,7 +201,7 @@ impl Holder {
         plant: Option<Plant>,
     ) -> Job {
         let call = |waiting: &Waiting| {
-            let call = translate::call(&waiting.message, began - waiting.arrived);
+            let call = translate::call(&waiting.message, waiting.endpoint, began - waiting.arrived);
             let again = plant == Some(Plant::ReappliesParked) && waiting.said.is_some();
             Call { applied: waiting.is_applied() && !again, ..call }
         };

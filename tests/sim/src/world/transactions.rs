@@ -18,9 +18,9 @@ impl World {
         match packet {
             Packet::HangUp { name, holder } => self.holders[holder].hang_up(&name),
             Packet::Call { name, holder, endpoint, message } => {
-                let call = Waiting::new(name, message, self.time);
+                let call = Waiting::new(name, endpoint, message, self.time);
                 let parked = endpoint == Endpoint::Request && self.holders[holder].has_parked(&call);
-                for name in self.holders[holder].admit(call, endpoint) {
+                for name in self.holders[holder].admit(call) {
                     if parked {
                         self.count("a request is superseded while it is parked");
                     }
@@ -60,7 +60,8 @@ impl World {
         if work == Work::Timer && !due {
             return Ok(false);
         }
-        let Some(batch) = self.holders[holder].take(work, self.plant) else { return Ok(false) };
+        let shared = self.random.percent(50);
+        let Some(batch) = self.holders[holder].take(work, shared, self.plant) else { return Ok(false) };
         self.begin(holder, work, batch)?;
         Ok(true)
     }
@@ -123,6 +124,7 @@ impl World {
     fn judge(&mut self, job: &Job) -> Verdict {
         let answers = job.answers(self.plant);
         let calls = answers.iter().map(|(waiting, answer)| Told {
+            endpoint: waiting.endpoint,
             message: &waiting.message,
             arrived: waiting.arrived,
             reply: answer.as_ref().ok(),
@@ -199,7 +201,7 @@ impl World {
         for (waiting, answer) in job.answers(self.plant) {
             if let Ok(reply) = &answer {
                 self.audit.told(&waiting.message, reply)?;
-                if job.work == Work::Sync && self.stays_parked(&waiting, reply) {
+                if waiting.endpoint == Endpoint::Sync && self.stays_parked(&waiting, reply) {
                     let known = waiting.known.clone().or_else(|| Some(reply.state.clone()));
                     self.trace.say(|| {
                         format!("holder {holder}: a sync of {} is parked", waiting.message.client_id)
@@ -207,7 +209,7 @@ impl World {
                     self.holders[holder].park(Waiting { known, ..waiting });
                     continue;
                 }
-                if job.work == Work::Round && self.waits_on(&waiting, reply) {
+                if waiting.endpoint == Endpoint::Request && self.waits_on(&waiting, reply) {
                     self.trace.say(|| {
                         format!("holder {holder}: a request of {} waits on", waiting.message.client_id)
                     });

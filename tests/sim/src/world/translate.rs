@@ -4,10 +4,11 @@ use pgsemaphore_allocation::{
     Answer, Block, Call, ClientId, DbTime, Demand, GrantReport, Group, Incarnation, Kind, Lacking,
     LeaseReport, Micros, Outcome, Permits, Reason, Refused, Status, Verdict, VerdictStatus,
 };
+use queue_client::Endpoint;
 use queue_client::wire::{self, Message, Reply};
 
-/// The call that a message is.
-pub(crate) fn call(message: &Message, waited: Micros) -> Call {
+/// The call that a message is, which came to this endpoint.
+pub(crate) fn call(message: &Message, endpoint: Endpoint, waited: Micros) -> Call {
     let mut demand = Vec::<Demand>::new();
     for entry in &message.demand {
         let (count, oldest_age) = (permits(entry.count), permits(entry.oldest_age_ms).saturating_mul(1000));
@@ -42,6 +43,7 @@ pub(crate) fn call(message: &Message, waited: Micros) -> Call {
         seen: message.seen,
         all: message.all,
         waited,
+        asks: endpoint == Endpoint::Request,
         demand,
         grants: reports.map(report).collect(),
         leases: leases.map(lease_report).collect(),

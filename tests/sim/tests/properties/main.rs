@@ -57,7 +57,7 @@ proptest! {
 fn the_checker_finds_what_is_tampered_with() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut tried = std::collections::BTreeMap::<&str, u32>::new();
-    for _ in 0..cases() {
+    for _ in 0..cases() * 3 {
         let steps = any_world().new_tree(&mut runner).expect("a world").current();
         let mut world = World::new();
         for step in &steps {

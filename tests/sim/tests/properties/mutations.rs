@@ -77,6 +77,7 @@ pub(crate) const ALL: &[Mutation] = &[
     mutation("say settled of an open lease", &["P7"], l::deny_a_lease),
     mutation("mistake an unknown lease", &["P7"], l::mistake_an_unknown_lease),
     mutation("hide a contended group", &["P6"], l::hide_a_contended_group),
+    mutation("forget what the client of a sync lacks", &["P6"], c::forget_what_it_lacks),
     mutation("refuse who speaks", &["P2", "P4", "P6"], c::refuse_who_speaks),
     mutation("forget who took over", &["P2"], c::forget_who_took_over),
     mutation("lower a fence", &["P2"], c::lower_a_fence),

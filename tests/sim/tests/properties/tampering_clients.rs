@@ -2,7 +2,7 @@
 
 use crate::tampering::{change, count, kept};
 use crate::world::Case;
-use pgsemaphore_allocation::{Act, ClientId, Kind, Outcome, Plan, Refused, Status};
+use pgsemaphore_allocation::{Act, ClientId, Kind, Outcome, Plan, Refused, Status, Work};
 
 pub(crate) fn refuse_who_speaks(_: &Case, plan: &Plan) -> Option<Plan> {
     let mut plan = plan.clone();
@@ -76,4 +76,19 @@ pub(crate) fn write_off_what_is_held(case: &Case, plan: &Plan) -> Option<Plan> {
     count(case, &mut tampered, block, -1);
     tampered.blocks.insert(block.id.slot, None);
     Some(tampered)
+}
+
+/// A sync that shares a round says nothing of what its client lacks.
+pub(crate) fn forget_what_it_lacks(case: &Case, plan: &Plan) -> Option<Plan> {
+    let only_syncs = |id: &ClientId| {
+        let mut calls = case.calls.iter().filter(|call| call.client == *id).peekable();
+        case.work == Work::Round && calls.peek().is_some() && calls.all(|call| !call.asks)
+    };
+    let mut plan = plan.clone();
+    let after = case.state.clients.iter().map(|(id, before)| (id, plan.clients.get(id).unwrap_or(before)));
+    let lacking = after.filter(|(id, client)| only_syncs(id) && !client.blocked.is_empty());
+    let (id, mut client) = lacking.map(|(id, client)| (id.clone(), client.clone())).next()?;
+    client.blocked.clear();
+    plan.clients.insert(id, client);
+    Some(plan)
 }

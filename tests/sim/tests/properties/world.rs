@@ -38,6 +38,7 @@ pub(crate) struct Say {
     demand: BTreeMap<u8, (Permits, Micros)>,
     reports: Vec<(prop::sample::Index, Permits, Permits)>,
     leases: Vec<(prop::sample::Index, Permits, Permits, bool)>,
+    asks: bool,
     takes_leases: bool,
     applied: bool,
     from: Incarnation,
@@ -52,10 +53,11 @@ enum Seen {
     Ahead(Micros),
 }
 
-/// Steps of a world that begins with any mode of leases.
+/// Steps of a world that begins with any mode of leases, which groups with a ceiling may hold or not.
 pub(crate) fn any_world() -> impl Strategy<Value = Vec<Step>> {
-    (any_provisioning(), prop::collection::vec(any_step(), 1..40)).prop_map(|(mode, mut steps)| {
-        steps.insert(0, Step::Leases(mode));
+    let steps = prop::collection::vec(any_step(), 1..40);
+    (any_provisioning(), any::<bool>(), steps).prop_map(|(mode, within, mut steps)| {
+        steps.splice(0..0, [Step::Leases(mode), Step::LimitedGroups(within)]);
         steps
     })
 }
@@ -112,16 +114,22 @@ fn any_say() -> impl Strategy<Value = Say> + Clone {
     let reports = prop::collection::vec((any::<prop::sample::Index>(), 0..7_i64, 0..7_i64), 0..5);
     let leases =
         prop::collection::vec((any::<prop::sample::Index>(), 0..7_i64, 0..7_i64, any::<bool>()), 0..4);
-    let kind =
-        (prop::bool::weighted(0.7), prop::bool::weighted(0.1), any_process(), prop::bool::weighted(0.1));
+    let kind = (
+        prop::bool::weighted(0.8),
+        prop::bool::weighted(0.7),
+        prop::bool::weighted(0.1),
+        any_process(),
+        prop::bool::weighted(0.1),
+    );
     (0..3_u8, seen, 0..3_i64, demand, reports, leases, kind).prop_map(
-        |(client, seen, waited, demand, reports, leases, (takes_leases, applied, from, all))| Say {
+        |(client, seen, waited, demand, reports, leases, (asks, takes_leases, applied, from, all))| Say {
             client,
             seen,
             waited,
             demand,
             reports,
             leases,
+            asks,
             takes_leases,
             applied,
             from,
@@ -256,7 +264,8 @@ impl World {
             client: client_of(say.client),
             seen,
             waited: say.waited * 500_000,
-            demand: demand.collect(),
+            asks: say.asks,
+            demand: demand.filter(|_| say.asks).collect(),
             grants: reports.collect(),
             leases: leases.collect(),
             takes_leases: say.takes_leases,
@@ -331,6 +340,7 @@ fn silent(client: ClientId) -> Call {
         seen: 0,
         all: false,
         waited: 0,
+        asks: true,
         demand,
         grants,
         leases,

@@ -47,6 +47,7 @@ pub(crate) enum Saying {
     Process(String),
     Resumes,
     All,
+    Syncs,
     Report(Report),
     Seen(RoundName),
     Waited(Micros),
@@ -209,6 +210,7 @@ fn saying(phrase: &str) -> Reading<Saying> {
         "as" => Saying::Process(words.next()?.to_owned()),
         "resumes" => Saying::Resumes,
         "all" => Saying::All,
+        "syncs" => Saying::Syncs,
         id => Saying::Report(report(id, &mut words)?),
     };
     words.end()?;

@@ -112,6 +112,7 @@ impl World {
             all: false,
             seen: self.seen.get(client).copied().unwrap_or(0),
             waited: 0,
+            asks: true,
             demand: Vec::new(),
             grants: Vec::new(),
             leases: Vec::new(),
@@ -132,6 +133,7 @@ impl World {
                 Saying::Process(name) => call.from.process = Some(name.clone()),
                 Saying::Resumes => call.from.resumes = true,
                 Saying::All => call.all = true,
+                Saying::Syncs => call.asks = false,
                 Saying::Report(report) => self.report(report, &mut call)?,
             }
         }
