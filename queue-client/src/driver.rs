@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use queue_wire::{Blocked, Reply};
+use queue_wire::{Blocked, Reply, Status};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tracing::Instrument as _;
@@ -342,11 +342,12 @@ impl Driver {
     }
 }
 
-/// When demand that stays blocked is stated again: at once where that waits at the holder.
+/// When demand that stays blocked is stated again: at once where that waits at the holder, which answers what has news
+/// for the client, as that a block is settled, although its demand got nothing.
 fn ask_again_in(call: &UnderWay, reply: &Reply) -> u64 {
-    let new = |round: Option<u64>| round == Some(reply.round);
-    let brought = reply.grants.iter().any(|grant| new(grant.round))
-        || reply.leases.iter().any(|lease| new(lease.round));
+    let news = |status, round: Option<u64>| status != Status::Active || round == Some(reply.round);
+    let brought = reply.grants.iter().any(|grant| news(grant.status, grant.round))
+        || reply.leases.iter().any(|lease| news(lease.status, lease.round));
     if call.kind == Kind::Request && !call.wait.is_zero() && (brought || call.was_parked()) {
         return 0;
     }

@@ -164,6 +164,10 @@ impl Actor {
         if self.claims.awaited_until(now).is_some() {
             return;
         }
+        if self.waiting.has_parked() && self.syncs.iter().any(|sync| sync.heard.gives_back()) {
+            // What comes back with them can be given on in the same transaction.
+            self.waiting.rouse();
+        }
         if self.needs_opening(now) && !self.plan_opening(now) {
             let (shared, key) = (self.shared.clone(), self.key.clone());
             let look = async move { Finished::Looked(shared.store.timing(&key).await) };

@@ -46,6 +46,13 @@ pub struct Heard {
 }
 
 impl Heard {
+    /// Whether permits may come back by its reports.
+    pub(crate) fn gives_back(&self) -> bool {
+        let grants = self.grants.iter().any(|grant| grant.released > 0);
+        let leases = self.leases.iter().any(|lease| lease.released > 0 || lease.stopped);
+        !self.applied && (grants || leases)
+    }
+
     /// The call as the round sees it that held the key's row at `anchor`.
     pub fn call(&self, anchor: Instant) -> Call {
         let waited = anchor.saturating_duration_since(self.arrival).as_micros();

@@ -120,6 +120,11 @@ impl Waiting {
         Some(self.looked_at.map_or(over, |at| over.min(at + LOOK_EVERY)))
     }
 
+    /// Whether a request is parked.
+    pub(crate) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
     /// Whether a request is parked of a client that something `concerns`.
     pub(crate) fn has_parked_of(&self, concerns: impl Fn(&ClientId) -> bool) -> bool {
         self.parked.iter().any(|request| concerns(&request.heard.client))

@@ -100,6 +100,28 @@ async fn a_release_wakes_who_is_parked() {
 }
 
 #[tokio::test]
+async fn what_comes_back_is_given_on_in_the_same_transaction() {
+    let (db, _holder, caller, mut busy) = all_in_use(1).await;
+    let mut attempt = 0;
+    // A look at who is parked may come in between.
+    until("one transaction takes back and gives", async || {
+        attempt += 1;
+        let mut waiter = Worker::new(format!("waiter-{attempt}"));
+        let parked = park(&db, &caller, waits(&waiter)).await;
+        let before = version(&db).await;
+        give_back(&caller, &mut busy).await;
+        let reply = reply(parked).await;
+        let transactions = version(&db).await - before;
+        waiter.hear(&reply);
+        give_back(&caller, &mut waiter).await;
+        take(&caller, &mut busy, 1).await;
+        transactions == 1
+    })
+    .await;
+    assert_eq!(verify(&db).await, []);
+}
+
+#[tokio::test]
 async fn what_comes_back_is_not_kept_waiting_for_more_requests() {
     wakes(1, async |db, caller, busy| {
         let mut patient = policy(1);

@@ -107,6 +107,33 @@ async fn a_request_is_superseded_by_one_that_says_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn demand_goes_back_to_wait_at_once_when_the_answer_brought_other_news() {
+    let (_client, semaphore, mut holder) = client();
+    let mut first = Box::pin(semaphore.acquire(""));
+    assert!(waits(&mut first).await);
+    holder.request_of(1).await.answer(holder.grant("a", "", 1));
+    holder.confirm_next().await;
+    drop(first.await.unwrap());
+    let mut second = Box::pin(semaphore.acquire(""));
+    assert!(waits(&mut second).await);
+    let release = holder.expect(Endpoint::Sync).await;
+    let request = holder.request_of(1).await;
+    assert_eq!(request.reports(), [("a", 1, 1)], "what is not confirmed is said again");
+    let confirmed = holder.confirm(&request);
+    request.answer(confirmed);
+    let confirmed = holder.confirm(&release);
+    release.answer(confirmed);
+
+    let asked = tokio::time::Instant::now();
+    let again = holder.request_of(1).await;
+    assert_eq!(asked.elapsed(), Duration::ZERO);
+    // Of who answers at once although there is nothing new, not too much is asked.
+    again.answer(holder.nothing(1));
+    holder.request_of(1).await;
+    assert!(asked.elapsed() >= Duration::from_millis(250));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_waiting_does_not_cure_fails_all_that_wait() {
     let (_client, semaphore, mut holder) = client();
     let (mut one, mut two) = (Box::pin(semaphore.acquire("")), Box::pin(semaphore.acquire("g")));

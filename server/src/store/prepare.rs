@@ -29,7 +29,7 @@ impl Store {
         }
         if !missing.groups.is_empty() {
             let query = sqlx::query(include_str!("../../queries/make_groups.sql")).bind(key.as_str());
-            query.bind(&missing.groups).execute(pool).await?;
+            query.bind(missing.groups.iter().map(String::as_str).collect::<Vec<_>>()).execute(pool).await?;
         }
         if missing.slot_cap > 0 {
             let query = sqlx::query(include_str!("../../queries/make_slots.sql")).bind(key.as_str());

@@ -3,7 +3,7 @@
 use super::Reader;
 use crate::store::StoreError;
 use crate::store::rows::{BlockRow, round_to};
-use pgsemaphore_allocation::{BlockId, Call, ClientId, Slot, must_read_all_blocks};
+use pgsemaphore_allocation::{ClientId, Slot, must_read_all_blocks};
 use std::collections::BTreeSet;
 
 impl Reader<'_> {
@@ -20,21 +20,17 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Blocks that are reported or due, and the leases of calling clients.
-    pub(super) async fn read_named(&mut self) -> Result<(), StoreError> {
-        let reported =
-            self.calls.iter().flat_map(Call::reported).filter_map(BlockId::parse).map(|id| id.slot);
-        let calling = self.calls.iter().filter_map(|call| self.state.clients.get(&call.client));
-        let leases = calling.flat_map(|client| client.leases.iter().copied());
+    /// Blocks that are due.
+    pub(super) async fn read_listed(&mut self) -> Result<(), StoreError> {
         let due = self.state.due.values().flatten().copied();
-        let slots: BTreeSet<Slot> = reported.chain(leases).chain(due).collect();
+        let slots: BTreeSet<Slot> = due.filter(|slot| !self.state.blocks.contains_key(slot)).collect();
         if slots.is_empty() {
             return Ok(());
         }
         let query = sqlx::query_as(include_str!("../../../queries/read_blocks.sql")).bind(self.key.as_str());
         let query = query.bind(slots.into_iter().collect::<Vec<_>>());
         let rows = query.fetch_all(&mut *self.attempt.tx).await?;
-        self.keep(rows)
+        rows.into_iter().try_for_each(|row| self.keep_block(row))
     }
 
     /// Blocks that a calling client has not heard of, where its latest block is one of those.
@@ -59,7 +55,7 @@ impl Reader<'_> {
         let query = sqlx::query_as(include_str!("../../../queries/read_unseen_blocks.sql"));
         let query = query.bind(self.key.as_str()).bind(ids).bind(seen);
         let rows = query.fetch_all(&mut *self.attempt.tx).await?;
-        self.keep(rows)
+        rows.into_iter().try_for_each(|row| self.keep_block(row))
     }
 
     /// All open leases of the key.
@@ -67,14 +63,12 @@ impl Reader<'_> {
         let query = sqlx::query_as(include_str!("../../../queries/read_leases.sql")).bind(self.key.as_str());
         let rows = query.fetch_all(&mut *self.attempt.tx).await?;
         self.state.all_leases = true;
-        self.keep(rows)
+        rows.into_iter().try_for_each(|row| self.keep_block(row))
     }
 
-    fn keep(&mut self, rows: Vec<BlockRow>) -> Result<(), StoreError> {
-        for row in rows {
-            let block = row.block()?;
-            self.state.blocks.insert(block.id.slot, block);
-        }
+    pub(super) fn keep_block(&mut self, row: BlockRow) -> Result<(), StoreError> {
+        let block = row.block()?;
+        self.state.blocks.insert(block.id.slot, block);
         Ok(())
     }
 }

@@ -11,15 +11,6 @@ use std::collections::BTreeSet;
 use time::OffsetDateTime;
 
 impl Reader<'_> {
-    /// Clients that speak. Those without a row get one before the round.
-    pub(super) async fn read_calling_clients(&mut self) -> Result<(), StoreError> {
-        let ids: BTreeSet<ClientId> = self.calls.iter().map(|call| call.client.clone()).collect();
-        self.read_clients(&ids).await?;
-        let unknown = ids.iter().filter(|id| !self.state.clients.contains_key(*id));
-        self.missing.clients = unknown.map(ClientId::to_string).collect();
-        Ok(())
-    }
-
     /// Clients that hold something and were silent for long, where that has to be looked at.
     pub(super) async fn read_silence(&mut self, work: Work) -> Result<(), StoreError> {
         let State { now, semaphore, policy, .. } = &self.state;
@@ -50,9 +41,11 @@ impl Reader<'_> {
         let ids: Vec<&str> = ids.iter().map(ClientId::as_str).collect();
         let query = sqlx::query_as(include_str!("../../../queries/read_clients.sql")).bind(self.key.as_str());
         let rows: Vec<ClientRow> = query.bind(ids).fetch_all(&mut *self.attempt.tx).await?;
-        for row in rows {
-            self.state.clients.insert(ClientId::new(row.client_id.as_str()), row.client()?);
-        }
+        rows.into_iter().try_for_each(|row| self.keep_client(row))
+    }
+
+    pub(super) fn keep_client(&mut self, row: ClientRow) -> Result<(), StoreError> {
+        self.state.clients.insert(ClientId::new(row.client_id.as_str()), row.client()?);
         Ok(())
     }
 

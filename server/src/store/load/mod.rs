@@ -1,6 +1,7 @@
 //! Reads what a round looks at: a number of statements that does not depend on the number of calls.
 
 mod blocks;
+mod calls;
 mod clients;
 mod groups;
 mod resolve;
@@ -14,6 +15,7 @@ use super::{StoreError, Timing, millis};
 use pgsemaphore_allocation::{
     Call, DbTime, Policy, Semaphore, SemaphoreKey, Slot, State, Work, must_read_leases,
 };
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// The key's row and policy, held for this transaction.
@@ -36,7 +38,7 @@ pub(crate) struct Taken {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Missing {
     pub(crate) clients: Vec<String>,
-    pub(crate) groups: Vec<String>,
+    pub(crate) groups: BTreeSet<String>,
     /// Rows for blocks that must exist.
     pub(crate) slot_cap: Slot,
     /// Rows of batches that must exist.
@@ -118,12 +120,12 @@ pub(crate) async fn load(
         asked: Vec::new(),
         state: State::new(taken.now, semaphore, taken.policy.as_ref().map(|(policy, _)| policy.clone())),
     };
-    reader.read_calling_clients().await?;
+    reader.read_calls().await?;
     reader.read_silence(work).await?;
     if work != Work::Sync {
         reader.read_due().await?;
     }
-    reader.read_named().await?;
+    reader.read_listed().await?;
     reader.read_unseen().await?;
     reader.read_all_of_some().await?;
     reader.read_groups().await?;
