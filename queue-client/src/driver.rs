@@ -345,7 +345,8 @@ impl Driver {
 /// When demand that stays blocked is stated again: at once where that waits at the holder, which answers what has news
 /// for the client, as that a block is settled, although its demand got nothing.
 fn ask_again_in(call: &UnderWay, reply: &Reply) -> u64 {
-    let news = |status, round: Option<u64>| status != Status::Active || round == Some(reply.round);
+    let known = [Status::Expired, Status::Retired, Status::Settled, Status::NotFound];
+    let news = |status, round: Option<u64>| known.contains(&status) || round == Some(reply.round);
     let brought = reply.grants.iter().any(|grant| news(grant.status, grant.round))
         || reply.leases.iter().any(|lease| news(lease.status, lease.round));
     if call.kind == Kind::Request && !call.wait.is_zero() && (brought || call.was_parked()) {
