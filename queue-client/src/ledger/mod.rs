@@ -22,6 +22,7 @@ mod draw;
 pub(crate) mod fund;
 mod grant;
 mod happening;
+mod hear;
 mod lease;
 #[cfg(test)]
 mod lease_tests;
@@ -40,18 +41,16 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use queue_wire::{GrantVerdict, Reply, Status};
-
 use draw::Contention;
 pub(crate) use draw::Drawn;
 use fund::{Fund, Ticket};
 use grant::Grant;
 pub use happening::Happening;
-use lease::{Lease, Told};
+use lease::Lease;
 use lineage::Lineage;
 use queue::Queue;
+use speak::Lane;
 pub use speak::{Call, PARK_MS, REQUEST_PARK_MS, SUPERSEDE_AFTER_MS};
-use speak::{HEARTBEAT_MAX_MS, HEARTBEAT_MIN_MS, Kind, Lane};
 pub use tally::Tally;
 
 /// Who speaks: the same for every key of a process.
@@ -270,80 +269,6 @@ impl Ledger {
         std::mem::take(&mut self.served)
     }
 
-    /// Takes in the 200 to call `number`, whenever and however often it comes. `ask_again_at_ms` is when demand that
-    /// stays blocked is stated again, if nothing changes before. Returns how many running items have a permit of a block
-    /// that the holder doesn't count (any more); 0 unless somebody declared this client, or one of its items, dead.
-    pub fn replied(&mut self, number: u64, reply: &Reply, ask_again_at_ms: u64) -> u64 {
-        if self.fenced || self.is_deaf_to(number) {
-            return 0;
-        }
-        self.happened.clear();
-        let ended = self.end(number);
-        // What a request reports is taken in in its first round, and it may have been answered after a later one.
-        let parked = ended.is_some_and(|ended| ended.kind != Kind::Sync);
-        let told =
-            Told { number, at: ended.map(|ended| ended.sent_at.saturating_add(reply.held_ms)), parked };
-        let state_before = self.known_state.clone();
-        self.hear_contention(reply);
-        let lost_grants: u64 = reply.grants.iter().map(|verdict| self.hear(verdict)).sum();
-        let lost_leases: u64 = reply.leases.iter().map(|verdict| self.hear_lease(verdict, told)).sum();
-        let lost = lost_grants + lost_leases + self.reconciled();
-        self.tell_all |= reply.round < self.seen;
-        self.seen = self.seen.max(reply.round);
-        if self.unanswered.is_some_and(|first| number >= first) {
-            self.unanswered = None;
-        }
-        if let Some(ended) = ended.filter(|ended| ended.newest) {
-            let within = reply.report_within_ms.unwrap_or(HEARTBEAT_MAX_MS);
-            let within = within.clamp(HEARTBEAT_MIN_MS, HEARTBEAT_MAX_MS);
-            self.heartbeat_at = told.at.map(|told_at| told_at.saturating_add(within));
-            match ended.kind {
-                Kind::Request => {
-                    self.demand_turn = self.demand_turn.wrapping_add(1);
-                    self.stated = !reply.blocked.is_empty();
-                    self.ask_again_at = ask_again_at_ms;
-                }
-                Kind::Sync => {}
-                Kind::Parked => self.park_again(ended.sent_at, self.known_state == state_before),
-            }
-        }
-        lost
-    }
-
-    /// Call `number` ended without an answer, and may have been carried out or may still be. What it was for is said
-    /// again, not before `retry_at_ms`.
-    pub fn failed(&mut self, number: u64, retry_at_ms: u64) {
-        if self.is_deaf_to(number) {
-            return;
-        }
-        // One that a later call took the place of says nothing about the holder.
-        self.tell_all_now |= self.retry(number, retry_at_ms);
-        self.tell_all |= self.tell_all_now;
-        let under_way = [self.request.in_flight, self.sync.in_flight];
-        let covered_by =
-            under_way.into_iter().flatten().map(|(later, _)| later).filter(|&later| later > number);
-        self.answer_needed(covered_by.min().unwrap_or(self.last_call + 1));
-    }
-
-    /// Call `number` was refused, so it had no effect but that of its reports.
-    pub fn refused(&mut self, number: u64, retry_at_ms: u64) {
-        if !self.is_deaf_to(number) {
-            self.retry(number, retry_at_ms);
-            self.stated = false;
-        }
-    }
-
-    /// Call `number` was answered that the holder knows neither the key nor a block of it. Returns how many running
-    /// items are not counted any more.
-    pub fn forgotten(&mut self, number: u64) -> u64 {
-        if self.is_deaf_to(number) {
-            return 0;
-        }
-        let lost = self.running_by_block().map(|(_, running)| running).sum::<u64>();
-        self.refused(number, 0);
-        lost + self.forget()
-    }
-
     /// The holder has shut this process out: nothing more is said, drawn or waited for, and nothing is counted.
     pub fn fence(&mut self) {
         self.fenced = true;
@@ -398,31 +323,6 @@ impl Ledger {
         let gone: Vec<BlockId> = self.leases.keys().cloned().collect();
         gone.iter().for_each(|id| self.lose(id));
         lost
-    }
-
-    fn hear(&mut self, verdict: &GrantVerdict) -> u64 {
-        let id = BlockId(verdict.id.as_str().into());
-        let Some(before) = self.grants.get(&id) else {
-            let new = verdict.round.is_some_and(|round| round > self.seen);
-            // Of a status that we don't know nothing runs before the holder has confirmed the claim.
-            let open = matches!(verdict.status, Status::Active | Status::Expired | Status::Other);
-            if let Some(mut grant) = (new && open).then(|| Grant::taken_up(verdict)).flatten() {
-                self.end_declared(&id, grant.adopt(self.declared(&id)));
-                let (group, permits) = (grant.group.clone(), grant.covered());
-                self.happened.push(Happening::Granted { group, permits });
-                self.put(id, grant);
-            }
-            return 0;
-        };
-        let (returned, running) = (before.returned(), before.running());
-        let mut grant = before.clone();
-        let open = grant.hear(verdict);
-        if !open || grant.returned() > returned {
-            self.ask_again_at = 0; // capacity has come back, perhaps for the demand that is blocked
-        }
-        let group = grant.group.clone();
-        self.noting_demand(&group, |ledger| if open { ledger.put(id, grant) } else { ledger.set(id, None) });
-        if open { 0 } else { running }
     }
 
     fn put(&mut self, id: BlockId, grant: Grant) {
