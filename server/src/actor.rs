@@ -38,7 +38,7 @@ const TIMING_LIFETIME: Duration = Duration::from_secs(5);
 
 /// What an actor is told.
 pub(crate) enum Command {
-    Call(Pending),
+    Call(Box<Pending>),
     /// Something is due at this moment, without a message.
     Due(Instant),
     /// A newer request of this process waits at another holder.
@@ -138,7 +138,7 @@ impl Actor {
         match command {
             Command::Call(call) => {
                 self.claims.heard(&call.heard.client);
-                if call.heard.asks { self.waiting.admit(call) } else { self.syncs.push(call) }
+                if call.heard.asks { self.waiting.admit(*call) } else { self.syncs.push(*call) }
             }
             Command::Due(at) => self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at))),
             Command::GiveWay(new) => self.waiting.give_way(&new),

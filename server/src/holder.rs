@@ -171,7 +171,7 @@ impl Holder {
         let (caller, answer) = Caller::new(&message, &self.shared.places)?;
         let pending =
             Pending { heard: heard(message, arrival, asks), caller, park, waits: false, said: None };
-        self.shared.keys.send(&self.shared, &key, Command::Call(pending));
+        self.shared.keys.send(&self.shared, &key, Command::Call(Box::new(pending)));
         answer.await.unwrap_or(Err(Refusal::Unavailable))
     }
 
