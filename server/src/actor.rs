@@ -66,7 +66,8 @@ struct Summary {
     timing: Option<Timing>,
     next_deadline: Option<Instant>,
     too_early: Option<Duration>,
-    not_eager: bool,
+    /// Nothing was allocated: an eager request did not fit, or every caller had hung up.
+    no_round: bool,
     /// Who was given permits.
     claimants: BTreeSet<ClientId>,
     stirred: Stirred,
@@ -89,6 +90,7 @@ pub(crate) struct Actor {
     last_round: Option<Instant>,
     opening: Option<Opening>,
     deadline: Option<Instant>,
+    timer_ran_last: bool,
     active_at: Instant,
 }
 
@@ -110,6 +112,7 @@ impl Actor {
             last_round: None,
             opening: None,
             deadline: None,
+            timer_ran_last: false,
             active_at: clock::now(),
         }
     }
@@ -186,12 +189,14 @@ impl Actor {
             let calls = syncs.into_iter().chain(requests).collect();
             return self.start(Work::Round, Pace::Period(opening.period), calls);
         }
-        if !syncs.is_empty() {
-            return self.start(Work::Sync, Pace::Period(Duration::ZERO), syncs);
+        // What is due and syncs take turns, so that neither waits for the other for long. A round does what is due itself.
+        let due = self.deadline.is_some_and(|deadline| deadline <= now);
+        if due && (syncs.is_empty() || !self.timer_ran_last) {
+            (self.deadline, self.syncs) = (None, syncs);
+            return self.start(Work::Timer, Pace::Period(Duration::ZERO), Vec::new());
         }
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
-            self.deadline = None;
-            self.start(Work::Timer, Pace::Period(Duration::ZERO), Vec::new());
+        if !syncs.is_empty() {
+            self.start(Work::Sync, Pace::Period(Duration::ZERO), syncs);
         }
     }
 
@@ -234,6 +239,7 @@ impl Actor {
         let callers = calls.iter().map(|call| &call.caller.span);
         let span = spans::of_transaction(&self.key, round::name(work), callers);
         let turn = execute(self.shared.clone(), self.key.clone(), work, pace, calls).instrument(span);
+        self.timer_ran_last = work == Work::Timer;
         self.running = Some(self.shared.tasks.spawn(turn));
     }
 
@@ -278,7 +284,7 @@ impl Actor {
         } else {
             self.keep_parked(syncs);
         }
-        if work == Work::Round && !turn.not_eager {
+        if work == Work::Round && !turn.no_round {
             self.round_was(&turn);
         }
     }
@@ -393,7 +399,8 @@ async fn execute(
     calls: Vec<Pending>,
 ) -> Finished {
     let heard: Vec<_> = calls.iter().map(|call| call.heard.clone()).collect();
-    let turn = match round::transact(&shared.store, &key, work, pace, &heard).await {
+    let still_waits = |at: usize| calls.get(at).is_some_and(|call| !call.caller.has_hung_up());
+    let turn = match round::transact(&shared.store, &key, work, pace, &heard, &still_waits).await {
         Ok(turn) => turn,
         Err(error) => {
             trouble::tell(&format_args!("a transaction of {key} failed ({work:?})"), &error);
@@ -402,19 +409,22 @@ async fn execute(
         }
     };
     let mut returned = Vec::new();
-    let (mut too_early, mut not_eager, mut claimants) = (None, false, BTreeSet::new());
+    let (mut too_early, mut no_round, mut claimants) = (None, false, BTreeSet::new());
     let round::Turn { result, now, anchor, timing, next_deadline, stirred, asked, .. } = turn;
     match result {
         TurnResult::Outcomes(outcomes) => {
             if work == Work::Round {
-                let granted = heard.iter().zip(&outcomes).filter(|(_, outcome)| grants(outcome));
+                let granted = heard.iter().zip(&outcomes);
+                let granted = granted.filter(|(_, outcome)| outcome.as_ref().is_some_and(grants));
                 claimants.extend(granted.map(|(call, _)| call.client.clone()));
             }
-            let said = outcomes.into_iter().map(|outcome| Said { outcome, now, anchor });
-            returned.extend(calls.into_iter().zip(said).filter_map(|(call, said)| call.hear(said)));
+            let answered = calls.into_iter().zip(outcomes);
+            let answered = answered.filter_map(|(call, outcome)| Some((call, outcome?)));
+            returned.extend(answered.filter_map(|(call, outcome)| call.hear(Said { outcome, now, anchor })));
         }
+        TurnResult::Abandoned => no_round = true,
         TurnResult::NotEager => {
-            not_eager = true;
+            no_round = true;
             returned = calls;
         }
         TurnResult::TooEarly(remaining) => {
@@ -422,7 +432,7 @@ async fn execute(
             returned = calls;
         }
     }
-    let turn = Summary { anchor, timing, next_deadline, too_early, not_eager, claimants, stirred, asked };
+    let turn = Summary { anchor, timing, next_deadline, too_early, no_round, claimants, stirred, asked };
     Finished::Turned { work, turn: Some(turn), returned }
 }
 

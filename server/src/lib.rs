@@ -42,7 +42,7 @@ mod waiting;
 pub use holder::{Holder, Settings};
 pub use live::Unusable;
 pub use refusal::Refusal;
-pub use round::{Heard, Pace, Turn, TurnResult, transact};
+pub use round::{Heard, Pace, StillWaits, Turn, TurnResult, transact};
 pub use store::{Store, StoreError};
 
 use std::sync::LazyLock;

@@ -109,8 +109,10 @@ pub enum Pace {
 /// Whether a transaction answered its calls.
 #[derive(Debug)]
 pub enum TurnResult {
-    /// One outcome for each call, in their order.
-    Outcomes(Vec<Outcome>),
+    /// One outcome for each call, in their order; none for a request whose caller hung up before the row was held.
+    Outcomes(Vec<Option<Outcome>>),
+    /// Every caller hung up before the row was held; nothing was done.
+    Abandoned,
     /// An eager round would have left somebody waiting; nothing was done.
     NotEager,
     /// Another round was less than a period ago; nothing was done. Ask again after this.
@@ -123,7 +125,14 @@ enum Attempted {
     Missing(Missing),
 }
 
+/// Tells by a call's index whether its caller still waits for the answer.
+pub type StillWaits<'a> = &'a (dyn Fn(usize) -> bool + Sync);
+
 /// Runs one transaction for `calls`. `pace`: when a round may start; without effect on others.
+///
+/// Each attempt asks `still_waits` once it holds the key's row: a request whose caller hung up by then takes no permits
+/// and its reports are not applied, however long the transaction waited for the row. A sync only reports, so it is
+/// applied all the same.
 ///
 /// # Errors
 /// [`StoreError`] when it was given up; nothing is known to have been done.
@@ -133,8 +142,9 @@ pub async fn transact(
     work: Work,
     pace: Pace,
     calls: &[Heard],
+    still_waits: StillWaits<'_>,
 ) -> Result<Turn, StoreError> {
-    let ran = run(store, key, work, pace, calls).await;
+    let ran = run(store, key, work, pace, calls, still_waits).await;
     metrics::report(store.metrics(), key, work, calls, ran.as_ref());
     ran.map(|ran| ran.value)
 }
@@ -145,8 +155,9 @@ async fn run(
     work: Work,
     pace: Pace,
     calls: &[Heard],
+    still_waits: StillWaits<'_>,
 ) -> Result<Ran<Turn>, StoreError> {
-    let mut body = Transaction { key, work, pace, calls, prepared: Prepared::default() };
+    let mut body = Transaction { key, work, pace, calls, still_waits, prepared: Prepared::default() };
     let mut before = 0;
     for _ in 0..PREPARE_MAX {
         let Ran { value, attempts, phases } = store.transaction(name(work), key, &body).await?;
@@ -173,7 +184,15 @@ struct Transaction<'a> {
     work: Work,
     pace: Pace,
     calls: &'a [Heard],
+    still_waits: StillWaits<'a>,
     prepared: Prepared,
+}
+
+impl Transaction<'_> {
+    /// Which calls take part.
+    fn present(&self) -> Vec<bool> {
+        self.calls.iter().enumerate().map(|(at, call)| !call.asks || (self.still_waits)(at)).collect()
+    }
 }
 
 impl Body for Transaction<'_> {
@@ -183,11 +202,19 @@ impl Body for Transaction<'_> {
         let Self { key, work, prepared, .. } = *self;
         let mut taken = store::take(attempt, key).await?;
         attempt.phases.end(Phase::Take);
-        let calls: Vec<Call> = self.calls.iter().map(|heard| heard.call(taken.anchor)).collect();
+        let present = self.present();
+        let heard = self.calls.iter().zip(&present).filter(|(_, present)| **present);
+        let calls: Vec<Call> = heard.map(|(heard, _)| heard.call(taken.anchor)).collect();
+        if calls.is_empty() && !self.calls.is_empty() {
+            let nothing = Semaphore::default();
+            let semaphore = taken.semaphore.as_ref().unwrap_or(&nothing);
+            let turn = turn(&taken, semaphore, TurnResult::Abandoned, Stirred::nothing());
+            return Ok(Step::RollBack(Attempted::Done(Box::new(turn))));
+        }
         let Some(mut semaphore) = taken.semaphore.take() else {
             // A client of a key that was forgotten may still be fenced.
             let known = work == Work::Sync && store::knows_clients(attempt, key, &calls).await?;
-            return Ok(Step::RollBack(without_row(&taken, work, &calls, known)));
+            return Ok(Step::RollBack(without_row(&taken, work, &calls, &present, known)));
         };
         if let Some(remaining) = too_early(&taken, &semaphore, work, self.pace) {
             let turn = turn(&taken, &semaphore, TurnResult::TooEarly(remaining), Stirred::nothing());
@@ -215,7 +242,7 @@ impl Body for Transaction<'_> {
             attempt.phases.end(Phase::Apply);
         }
         let stirred = Stirred::by(&state, &plan, &calls);
-        let outcomes = TurnResult::Outcomes(std::mem::take(&mut plan.answers));
+        let outcomes = outcomes(&present, std::mem::take(&mut plan.answers));
         let tally = (!only_looks).then_some(plan.tally);
         let turn =
             Turn { audit: plan.audit, asked, tally, ..turn(&taken, &plan.semaphore, outcomes, stirred) };
@@ -239,9 +266,9 @@ fn plan(work: Work, state: &State, calls: &[Call]) -> Result<Plan, StoreError> {
 
 /// A key without a row: refused where no policy covers it; a sync is answered without writing anything; for a round, a
 /// sync that has seen rounds, or one of a client that is known, the row is made.
-fn without_row(taken: &Taken, work: Work, calls: &[Call], known: bool) -> Attempted {
+fn without_row(taken: &Taken, work: Work, calls: &[Call], present: &[bool], known: bool) -> Attempted {
     let nothing = Semaphore::default();
-    let outcomes = if taken.policy.is_none() {
+    let answers = if taken.policy.is_none() {
         calls.iter().map(|_| Outcome::Refused(Refused::NoPolicy)).collect()
     } else if work == Work::Round || known || calls.iter().any(|call| call.seen > 0) {
         return Attempted::Missing(Missing::default());
@@ -249,7 +276,13 @@ fn without_row(taken: &Taken, work: Work, calls: &[Call], known: bool) -> Attemp
         let policy = taken.policy.as_ref().map(|(policy, _)| policy.clone());
         sync(&State::new(taken.now, nothing.clone(), policy), calls).answers
     };
-    Attempted::Done(Box::new(turn(taken, &nothing, TurnResult::Outcomes(outcomes), Stirred::nothing())))
+    Attempted::Done(Box::new(turn(taken, &nothing, outcomes(present, answers), Stirred::nothing())))
+}
+
+/// Gives each call that was present its answer.
+fn outcomes(present: &[bool], answers: Vec<Outcome>) -> TurnResult {
+    let mut answers = answers.into_iter();
+    TurnResult::Outcomes(present.iter().map(|present| present.then(|| answers.next()).flatten()).collect())
 }
 
 /// How long until a round may start, where that is in the future. A last round that the clock has not reached yet was

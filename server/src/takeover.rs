@@ -37,7 +37,8 @@ pub(crate) async fn on_all_keys(
     for key in held.into_iter().filter(|key| keys.contain(key.as_str())) {
         let calls = std::slice::from_ref(&heard);
         let turn =
-            round::transact(&shared.store, &key, Work::Sync, Pace::Period(Duration::ZERO), calls).await?;
+            round::transact(&shared.store, &key, Work::Sync, Pace::Period(Duration::ZERO), calls, &|_| true)
+                .await?;
         shared.keys.tell(&key, Command::News(News::Changed));
         if let Some(news) = turn.stirred.news {
             shared.outbox.put(&key, news);
@@ -50,7 +51,7 @@ pub(crate) async fn on_all_keys(
 fn note(reply: &mut TakenOver, key: &SemaphoreKey, client: &ClientId, turn: &Turn) {
     let TurnResult::Outcomes(outcomes) = &turn.result else { return };
     let key = key.to_string();
-    match outcomes.first() {
+    match outcomes.first().and_then(Option::as_ref) {
         Some(Outcome::Refused(Refused::Fenced { generation })) => {
             reply.fenced.push(FencedKey { key, generation: *generation });
         }

@@ -79,8 +79,10 @@ impl Waiting {
     /// The request that waits alone, if it does and was not tried yet: it may be served at once.
     pub(crate) fn take_alone(&mut self) -> Option<Pending> {
         let alone = self.parked.is_empty() && self.new.len() == 1;
-        let mut request =
-            self.new.pop_if(|request| alone && !request.waits && !request.heard.demand.is_empty())?;
+        let may_go = |request: &mut Pending| {
+            alone && !request.waits && !request.heard.demand.is_empty() && !request.caller.has_hung_up()
+        };
+        let mut request = self.new.pop_if(may_go)?;
         request.waits = true;
         self.first_arrival = None;
         Some(request)

@@ -116,10 +116,11 @@ impl<'a> World<'a> {
         let work = [Work::Round, Work::Round, Work::Sync, Work::Timer][self.random.random_range(0..4)];
         let calls = if work == Work::Timer { 0 } else { self.random.random_range(1..4) };
         let heard: Vec<Heard> = (0..calls).map(|_| self.call(work)).collect();
-        let turn = transact(self.store, &self.key, work, Pace::Period(Duration::ZERO), &heard)
+        let turn = transact(self.store, &self.key, work, Pace::Period(Duration::ZERO), &heard, &|_| true)
             .await
             .expect("a transaction");
         let TurnResult::Outcomes(real) = turn.result else { panic!("a period of 0 is never too early") };
+        let real: Vec<_> = real.into_iter().flatten().collect();
 
         let calls: Vec<_> = heard.iter().map(|heard| heard.call(turn.anchor)).collect();
         let transaction = self.memory.begin(&self.key, work, &calls, turn.now);

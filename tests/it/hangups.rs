@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use pgsemaphore_allocation::SemaphoreKey;
 use pgsemaphore_tests::{
     Caller, Db, InProcess, Mode, Proxy, Truth, Worker, faults, until, verify, within_reason,
 };
@@ -78,16 +79,46 @@ async fn a_future_that_is_dropped_while_it_waits_takes_no_permits() {
     assert_eq!((held(&db, "gone").await, held(&db, "stays").await), (0, 2));
 }
 
+/// O-16: neither an eager round nor an ordinary one gives permits to a caller that hung up while the round waited for
+/// the key's row.
+#[tokio::test]
+async fn a_caller_that_hangs_up_while_its_round_waits_for_the_row_takes_no_permits() {
+    for eager in [true, false] {
+        let db = Db::new().await;
+        let holder = InProcess::start(db.url()).await;
+        let mut policy = policy(5, 0);
+        policy["eager"] = json!(eager);
+        holder.policy("*", policy).await;
+        let asked = |client: &str, count| {
+            let message = serde_json::from_value(Worker::new(client).wants(count)).expect("a message");
+            let holder = holder.holder().clone();
+            tokio::spawn(async move { holder.request(SemaphoreKey::new("k"), message).await })
+        };
+        asked("stays", 0).await.expect("no panic").expect("the key's row");
+
+        let lock = faults::RowLock::hold(db.url(), "k").await;
+        let gone = asked("gone", 3);
+        faults::until_locked_out(db.pool(), 1).await;
+        gone.abort();
+        assert!(gone.await.is_err(), "the caller hung up");
+        lock.release().await;
+        let reply = asked("stays", 4).await.expect("no panic").expect("a reply");
+        assert_eq!(reply.grants[0].permits, Some(4), "eager: {eager}");
+        assert_eq!(held(&db, "gone").await, 0, "eager: {eager}");
+        assert_eq!(verify(&db).await, []);
+    }
+}
+
 #[tokio::test]
 async fn a_round_that_has_begun_goes_on_without_its_caller_and_is_delivered_later() {
     let db = Db::new().await;
     let holder = InProcess::start(db.url()).await;
     let caller = holder.caller();
     holder.policy("*", policy(5, 0)).await;
-    let _ = caller.insist("k", &Worker::new("other").wants(0)).await;
-
-    let lock = faults::RowLock::hold(db.url(), "k").await;
     let mut worker = Worker::new("w");
+    let _ = caller.insist("k", &worker.wants(0)).await;
+
+    let lock = faults::RowLock::hold_client(db.url(), "k", "w").await;
     let (message, impatient) = (worker.wants(3), caller.clone());
     let call = tokio::spawn(async move { impatient.request("k", &message).await });
     faults::until_locked_out(db.pool(), 1).await;

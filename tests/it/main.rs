@@ -1,6 +1,7 @@
 //! End-to-end tests, against real PostgreSQL clusters and the real binary.
 
 mod access;
+mod ageing;
 mod apply;
 mod blackouts;
 mod calls;

@@ -3,9 +3,11 @@
 use crate::until::until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sqlx::{Connection as _, PgConnection, PgPool};
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::{Connection as _, PgConnection, PgPool, Postgres};
 
-/// A key's row, locked by a session of its own, as by somebody in psql who has gone to lunch.
+/// A row of a key, locked by a session of its own, as by somebody in psql who has gone to lunch.
 #[derive(Debug)]
 pub struct RowLock {
     session: PgConnection,
@@ -18,10 +20,24 @@ impl RowLock {
     ///
     /// When it doesn't.
     pub async fn hold(url: &str, key: &str) -> Self {
+        let row = "SELECT 1 FROM pgsemaphore_data.semaphores WHERE key = $1 FOR UPDATE";
+        Self::lock(url, sqlx::query(row).bind(key)).await
+    }
+
+    /// Locks the row of a client of `key`, which must exist: a round that writes it has taken the key's row before.
+    ///
+    /// # Panics
+    ///
+    /// When it doesn't.
+    pub async fn hold_client(url: &str, key: &str, client_id: &str) -> Self {
+        let row = "SELECT 1 FROM pgsemaphore_data.clients WHERE key = $1 AND client_id = $2 FOR UPDATE";
+        Self::lock(url, sqlx::query(row).bind(key).bind(client_id)).await
+    }
+
+    async fn lock(url: &str, row: Query<'_, Postgres, PgArguments>) -> Self {
         let mut session = PgConnection::connect(url).await.expect("a session of its own");
         sqlx::raw_sql("BEGIN").execute(&mut session).await.expect("BEGIN");
-        let query = sqlx::query("SELECT 1 FROM pgsemaphore_data.semaphores WHERE key = $1 FOR UPDATE");
-        query.bind(key).fetch_one(&mut session).await.expect("a row to lock");
+        row.fetch_one(&mut session).await.expect("a row to lock");
         Self { session }
     }
 

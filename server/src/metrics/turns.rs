@@ -65,7 +65,7 @@ fn count_permits(metrics: &Metrics, tally: &Tally) {
 /// Counts the demand that a round left, by reason; gives all of it.
 fn count_blocked(metrics: &Metrics, turn: &Turn) -> i64 {
     let TurnResult::Outcomes(outcomes) = &turn.result else { return 0 };
-    let answers = outcomes.iter().filter_map(|outcome| match outcome {
+    let answers = outcomes.iter().flatten().filter_map(|outcome| match outcome {
         Outcome::Answered(answer) => Some(answer),
         Outcome::Refused(_) => None,
     });
