@@ -128,7 +128,7 @@ class Postgres:
         for folder in folders + os.environ["PATH"].split(":"):
             if folder and os.access(f"{folder}/{name}", os.X_OK):
                 return f"{folder}/{name}"
-        raise AssertionError(f"{name} is not installed: scripts/install-postgresql")
+        raise AssertionError(f"{name} is not installed: scripts/install postgresql")
 
     def _run(self, command):
         command[0] = self._binary(command[0])

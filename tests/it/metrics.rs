@@ -3,12 +3,11 @@
 use pgsemaphore::Settings;
 use pgsemaphore::embedded::free_port;
 use pgsemaphore_tests::{
-    Act, Caller, Collector, Db, InProcess, Metrics, Proxy, Serve, Worker, encode, message, until, until_some,
-    within_reason,
+    Act, Caller, Collector, Db, InProcess, Metrics, Proxy, Serve, Worker, encode, message, program, until,
+    until_some, within_reason,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -270,7 +269,6 @@ struct Prometheus {
 
 impl Prometheus {
     async fn start(target: &str) -> Self {
-        let binary = tokio::task::spawn_blocking(prometheus).await.expect("no panic");
         let folder = tempfile::tempdir().expect("a folder");
         let address = format!("127.0.0.1:{}", free_port().expect("a free port"));
         let config = folder.path().join("prometheus.yml");
@@ -278,7 +276,7 @@ impl Prometheus {
             "global: {{scrape_interval: 1s}}\nscrape_configs: [{{job_name: pgsemaphore, static_configs: [{{targets: ['{target}']}}]}}]\n"
         );
         std::fs::write(&config, content).expect("its configuration");
-        let process = Command::new(binary)
+        let process = Command::new(program("prometheus"))
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
             .arg(format!("--web.listen-address={address}"))
@@ -305,15 +303,8 @@ impl Drop for Prometheus {
     }
 }
 
-fn prometheus() -> PathBuf {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/install-prometheus");
-    let output = Command::new(script).output().unwrap_or_else(|error| panic!("{script}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "this test needs Prometheus: {said}");
-    PathBuf::from(String::from_utf8(output.stdout).expect("a path").trim())
-}
-
 #[tokio::test]
+#[ignore = "needs Prometheus: `make check` installs it and runs this test"]
 async fn prometheus_reads_them_and_answers_questions() {
     let db = Db::new().await;
     let holder = InProcess::start(db.url()).await;

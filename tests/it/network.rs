@@ -98,6 +98,7 @@ fn work(clients: &[QueueClient], truth: &Truth, stop: &Arc<AtomicBool>) -> JoinS
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs `ip` and `nft`: `make check` installs them and runs this test"]
 async fn a_holder_cut_off_holds_nobody_up_and_comes_back() {
     let Some(network) = Network::new().await else { return };
     let world = World::new(network).await;

@@ -1,11 +1,11 @@
 //! Holders behind PgBouncer in transaction mode.
 
 use pgsemaphore::embedded::{Embedded, free_port};
-use pgsemaphore_tests::{Caller, Process, Serve, message, private_cluster, until, within_reason};
+use pgsemaphore_tests::{Caller, Process, Serve, message, private_cluster, program, until, within_reason};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command};
 
 /// PgBouncer over a cluster, in front of fewer sessions than its clients open. It ends with this value.
@@ -18,7 +18,6 @@ struct Pooler {
 impl Pooler {
     /// Its sessions log in as `login`.
     async fn start(cluster: &Embedded, login: &str) -> Self {
-        let binary = tokio::task::spawn_blocking(binary).await.expect("no panic");
         let folder = tempfile::tempdir().expect("a folder");
         let port = free_port().expect("a free port");
         let server = cluster.url();
@@ -30,7 +29,7 @@ impl Pooler {
              pool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 100\n"
         );
         std::fs::write(&settings, content).expect("its settings");
-        let process = spawn(&binary, folder.path(), &settings);
+        let process = spawn(folder.path(), &settings);
         let pooler = Self { process, port, _folder: folder };
         until("the pooler listens", async || {
             tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
@@ -51,17 +50,9 @@ impl Drop for Pooler {
     }
 }
 
-fn binary() -> PathBuf {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/install-pgbouncer");
-    let output = Command::new(script).output().unwrap_or_else(|error| panic!("{script}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "this test needs PgBouncer: {said}");
-    PathBuf::from(String::from_utf8(output.stdout).expect("a path").trim())
-}
-
 /// As user postgres where we are root, which PgBouncer refuses to be.
-fn spawn(binary: &Path, folder: &Path, settings: &Path) -> Child {
-    let mut command = Command::new(binary);
+fn spawn(folder: &Path, settings: &Path) -> Child {
+    let mut command = Command::new(program("pgbouncer"));
     command.args(["-q"]).arg(settings);
     if nix::unistd::Uid::effective().is_root() {
         let user = nix::unistd::User::from_name("postgres").expect("the users").expect("user postgres");
@@ -110,6 +101,7 @@ async fn item(caller: &Caller, key: &str, client: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PgBouncer: `make check` installs it and runs this test"]
 async fn rounds_run_through_a_pooler_of_transactions() {
     let cluster = cluster().await;
     let pooler = Pooler::start(&cluster, "pgsemaphore_holder").await;
@@ -145,6 +137,7 @@ async fn rounds_run_through_a_pooler_of_transactions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PgBouncer: `make check` installs it and runs this test"]
 async fn what_does_not_work_through_a_pooler_says_so() {
     let cluster = cluster().await;
     execute(&cluster, "CREATE ROLE plain LOGIN IN ROLE pgsemaphore_holder").await;

@@ -1,6 +1,6 @@
 //! docs/psql.md, run: each statement through psql, each block of shell, in their order.
 
-use pgsemaphore_tests::{Db, InProcess};
+use pgsemaphore_tests::{Db, InProcess, program};
 use std::process::Command;
 
 const PAGE: &str = include_str!("../../docs/psql.md");
@@ -54,7 +54,9 @@ async fn run(mut command: Command) -> (bool, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs curl: `make check` installs it and runs this test"]
 async fn the_session_in_the_documentation_is_what_happens() {
+    let _needed = program("curl");
     let db = Db::new().await;
     let holder = InProcess::start(db.url()).await;
     let steps = steps();
