@@ -299,8 +299,8 @@ COMMENT ON COLUMN pgsemaphore.policies.paused IS 'Nothing is admitted; releases 
 COMMENT ON COLUMN pgsemaphore.policies.paused_groups IS 'Groups in which nothing is admitted.';
 COMMENT ON COLUMN pgsemaphore.policies.group_limit_function IS 'Name of a function (key text, grp text) returns integer; NULL is no ceiling.';
 COMMENT ON COLUMN pgsemaphore.policies.can_grant_function IS 'Name of a function (key text, client_id text, grp text) returns boolean.';
-COMMENT ON COLUMN pgsemaphore.policies.round_wait_ms IS 'How long a round waits for more requests after its first one.';
-COMMENT ON COLUMN pgsemaphore.policies.round_period_ms IS 'Least time between rounds of one key.';
+COMMENT ON COLUMN pgsemaphore.policies.round_wait_ms IS 'How long a round waits for more requests after its first one: 0, unless fewer transactions matter more than delay.';
+COMMENT ON COLUMN pgsemaphore.policies.round_period_ms IS 'Least time between rounds of one key: it bounds what a busy key costs; what arrives meanwhile is the next round.';
 COMMENT ON COLUMN pgsemaphore.policies.eager IS 'Demand that fits is served at once while nobody else waits.';
 COMMENT ON COLUMN pgsemaphore.policies.grant_timeout_ms IS 'Unclaimed permits come back after this.';
 COMMENT ON COLUMN pgsemaphore.policies.provisioning IS 'none, strict, under or over: what leases may use.';

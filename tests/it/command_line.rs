@@ -46,6 +46,8 @@ async fn policies_are_set_field_by_field() {
             "a=b=1",
             "--paused",
             "true",
+            "--round-wait-ms",
+            "7",
             "--paused-groups",
             "x",
             "--paused-groups",
@@ -55,12 +57,12 @@ async fn policies_are_set_field_by_field() {
     .await;
     assert_eq!(second["limit"], 100, "kept");
     assert_eq!(second["group_limits"], json!({"nightly": 5, "a=b": 1}));
-    assert_eq!(second["paused"], true);
+    assert_eq!((&second["paused"], &second["round_wait_ms"]), (&json!(true), &json!(7)));
     assert_eq!(second["paused_groups"], json!(["x", "y"]));
     let third =
         ok_json(&db, &["policy", "set", "account:*", "--round-wait-ms", "null", "--group", "nightly=null"])
             .await;
-    assert_eq!(third["round_wait_ms"], 1000, "null is the default");
+    assert_eq!(third["round_wait_ms"], 0, "null is the default");
     assert_eq!(third["group_limits"], json!({"a=b": 1}));
     assert_eq!(ok_json(&db, &["policy", "get", "account:*"]).await, third);
     assert_eq!(ok_json(&db, &["policy", "list", "--json"]).await, json!([third]));

@@ -39,8 +39,8 @@ async fn a_policy_has_every_field_and_can_be_put_back() {
         policy,
         json!({
             "pattern": "account:*", "limit": 100, "limit_function": null, "group_limits": {}, "paused": false,
-            "paused_groups": [], "group_limit_function": null, "can_grant_function": null, "round_wait_ms": 1000,
-            "round_period_ms": 2000, "eager": false, "grant_timeout_ms": 10000, "provisioning": "none",
+            "paused_groups": [], "group_limit_function": null, "can_grant_function": null, "round_wait_ms": 0,
+            "round_period_ms": 100, "eager": false, "grant_timeout_ms": 10000, "provisioning": "none",
             "lease_reserve": null, "lease_extra": null, "lease_extra_ratio": null, "permits_per_lease": 64,
             "lease_ttl_ms": 1_800_000, "limited_groups": "excluded", "settle_lost_clients_after_ms": null,
             "set_by": "http", "set_at": null

@@ -27,9 +27,9 @@ pub struct Policy {
     pub group_limit_function: Option<String>,
     /// Name of an SQL function `(key text, client_id text, grp text) returns boolean`.
     pub can_grant_function: Option<String>,
-    /// A round waits at most this long for more requests: 0 to 60000.
+    /// A round waits this long for more requests, as its callers do: 0 to 60000, by default 0. Raise it to save transactions.
     pub round_wait_ms: i64,
-    /// Rounds of one key start no closer than this: 0 to 3600000.
+    /// Rounds of one key start no closer than this: 0 to 3600000, by default 100. Raise it where busy keys load the database.
     pub round_period_ms: i64,
     /// Demand that fits is served at once while nobody else waits.
     pub eager: bool,
