@@ -9,6 +9,7 @@ use crate::clock;
 use crate::functions::Failing;
 use crate::hints::News;
 use crate::holder::Shared;
+use crate::panics;
 use crate::parked::Parked;
 use crate::pending::Pending;
 use crate::refusal::Refusal;
@@ -58,6 +59,7 @@ struct Opening {
 enum Finished {
     Looked(Result<Option<Timing>, StoreError>),
     Turned { work: Work, turn: Option<Summary>, returned: Vec<Pending> },
+    Panicked,
 }
 
 /// What the actor keeps of a transaction.
@@ -174,8 +176,7 @@ impl Actor {
         if self.needs_opening(now) && !self.plan_opening(now) {
             let (shared, key) = (self.shared.clone(), self.key.clone());
             let look = async move { Finished::Looked(shared.store.timing(&key).await) };
-            self.running = Some(self.shared.tasks.spawn(look));
-            return;
+            return self.run_task(look);
         }
         if let Some(request) = self.take_eager(now) {
             self.opening = None;
@@ -240,7 +241,16 @@ impl Actor {
         let span = spans::of_transaction(&self.key, round::name(work), callers);
         let turn = execute(self.shared.clone(), self.key.clone(), work, pace, calls).instrument(span);
         self.timer_ran_last = work == Work::Timer;
-        self.running = Some(self.shared.tasks.spawn(turn));
+        self.run_task(turn);
+    }
+
+    fn run_task(&mut self, work: impl Future<Output = Finished> + Send + 'static) {
+        let shared = self.shared.clone();
+        let task = async move {
+            let finished = panics::caught("transaction", shared.store.metrics(), work).await;
+            finished.unwrap_or(Finished::Panicked)
+        };
+        self.running = Some(self.shared.tasks.spawn(task));
     }
 
     fn finish(&mut self, finished: Option<Finished>) {
@@ -258,7 +268,8 @@ impl Actor {
                 self.refuse_waiting(&Refusal::Unavailable);
             }
             Some(Finished::Turned { work, turn, returned }) => self.turned(work, turn, returned),
-            None => {}
+            // The callers of the task were refused with it. To try again at once might panic again, without end.
+            Some(Finished::Panicked) | None => self.refuse_waiting(&Refusal::Unavailable),
         }
     }
 

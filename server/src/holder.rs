@@ -9,20 +9,19 @@ use crate::housekeeping;
 use crate::keys;
 use crate::metrics::Metrics;
 use crate::outbox::{self, Outbox};
+use crate::panics;
 use crate::parked::{Awaits, Park};
 use crate::pending::{Caller, Pending, Places};
 use crate::refusal::Refusal;
 use crate::round::Heard;
 use crate::self_check;
 use crate::speaker::Speaker;
-use crate::store::{SettleError, Settled, Store};
-use crate::takeover;
-use crate::trouble;
+use crate::store::{SettleError, Settled, Store, StoreError};
+use crate::takeover::{Asked, Takeovers};
 use pgsemaphore_allocation::{ClientId, Demand, GrantReport, Group, Incarnation, LeaseReport, SemaphoreKey};
 use queue_wire::{Message, Reply, TakenOver, Takeover};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -48,6 +47,9 @@ pub(crate) struct Shared {
     pub(crate) keys: keys::Keys,
     pub(crate) policies: Epoch,
     pub(crate) outbox: Outbox,
+    pub(crate) takeovers: Takeovers,
+    /// Its first heartbeat was tried.
+    pub(crate) joined: CancellationToken,
     /// It takes no new calls, and its row is to go.
     pub(crate) leave: CancellationToken,
     /// Its row is gone, or could not be deleted.
@@ -58,6 +60,31 @@ pub(crate) struct Shared {
     pub(crate) abandoned: CancellationToken,
     pub(crate) tasks: TaskTracker,
     places: Arc<Places>,
+}
+
+impl Shared {
+    /// Runs `work` in a task that its caller cannot cancel. None: it panicked.
+    pub(crate) fn to_the_end<T, W>(
+        self: &Arc<Self>,
+        task: &'static str,
+        work: W,
+    ) -> impl Future<Output = Option<T>> + Send + use<T, W>
+    where
+        T: Send + 'static,
+        W: Future<Output = T> + Send + 'static,
+    {
+        let shared = self.clone();
+        let work = self.tasks.spawn(async move { panics::caught(task, shared.store.metrics(), work).await });
+        async move { work.await.ok().flatten() }
+    }
+
+    /// Runs a duty until the holder stops.
+    fn keep<F>(self: &Arc<Self>, task: &'static str, duty: impl Fn(Arc<Self>) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.tasks.spawn(panics::keep(task, self.clone(), duty));
+    }
 }
 
 /// What a holder does without being asked.
@@ -93,6 +120,8 @@ impl Holder {
             keys: keys::Keys::default(),
             policies: Epoch::default(),
             outbox: Outbox::default(),
+            takeovers: Takeovers::default(),
+            joined: CancellationToken::new(),
             leave: CancellationToken::new(),
             left: CancellationToken::new(),
             stop: CancellationToken::new(),
@@ -100,15 +129,15 @@ impl Holder {
             tasks: TaskTracker::new(),
             places: Arc::default(),
         });
-        let (joined, joining) = oneshot::channel();
-        shared.tasks.spawn(housekeeping::beat(shared.clone(), joined));
-        shared.tasks.spawn(housekeeping::watch_policies(shared.clone()));
-        shared.tasks.spawn(housekeeping::watch_deadlines(shared.clone()));
-        shared.tasks.spawn(housekeeping::forget_idle_keys(shared.clone(), forget_after));
-        shared.tasks.spawn(self_check::watch(shared.clone(), self_check_every, metrics_keys));
-        shared.tasks.spawn(hints::listen(shared.clone()));
-        shared.tasks.spawn(outbox::send_hints(shared.clone()));
-        let _ended = joining.await;
+        shared.keep("heartbeat", housekeeping::beat);
+        shared.keep("policies", housekeeping::watch_policies);
+        shared.keep("deadlines", housekeeping::watch_deadlines);
+        shared.keep("sweep", move |shared| housekeeping::forget_idle_keys(shared, forget_after));
+        let check = move |shared| self_check::watch(shared, self_check_every, metrics_keys.clone());
+        shared.keep("self_check", check);
+        shared.keep("listener", hints::listen);
+        shared.keep("outbox", outbox::send_hints);
+        shared.joined.cancelled().await;
         Self { shared }
     }
 
@@ -199,6 +228,9 @@ impl Holder {
     ///
     /// # Errors
     /// Any [`SettleError`].
+    ///
+    /// # Cancel safety
+    /// Once begun it goes on without its caller.
     pub async fn settle(
         &self,
         key: &SemaphoreKey,
@@ -206,17 +238,27 @@ impl Holder {
         reason: Option<&str>,
         actor: &str,
     ) -> Result<Settled, SettleError> {
-        let settled = self.shared.store.settle_client(key, client, reason, actor).await?;
-        let came_back = u64::try_from(settled.grants + settled.leases).unwrap_or(0);
-        self.shared.store.metrics().permits_reclaimed.add([], came_back);
-        Ok(settled)
+        let (shared, key, client) = (self.shared.clone(), key.clone(), client.clone());
+        let (reason, actor) = (reason.map(str::to_owned), actor.to_owned());
+        let settle = async move {
+            let settled = shared.store.settle_client(&key, &client, reason.as_deref(), &actor).await?;
+            let came_back = u64::try_from(settled.grants + settled.leases).unwrap_or(0);
+            shared.store.metrics().permits_reclaimed.add([], came_back);
+            Ok(settled)
+        };
+        let panicked = || Err(StoreError::Unavailable(sqlx::Error::WorkerCrashed).into());
+        self.shared.to_the_end("settle", settle).await.unwrap_or_else(panicked)
     }
 
     /// Makes `takeover.process` the process that speaks for `client`, on every one of `keys` where the client holds something:
-    /// one transaction a key, in any order. Asking again is safe.
+    /// one transaction a key, in any order. Asking again is safe, and joins the same takeover while that is under way.
     ///
     /// # Errors
     /// [`Refusal::Unavailable`], [`Refusal::ShuttingDown`]; some keys may be taken over then.
+    /// [`Refusal::TooManyWaiting`]; none is.
+    ///
+    /// # Cancel safety
+    /// Once begun it goes on without its caller.
     pub async fn take_over(
         &self,
         client: ClientId,
@@ -226,11 +268,7 @@ impl Holder {
         if self.is_ending() {
             return Err(Refusal::ShuttingDown);
         }
-        let reply = takeover::on_all_keys(&self.shared, client, takeover, keys).await;
-        reply.map_err(|error| {
-            trouble::tell(&"a takeover failed", &error);
-            Refusal::Unavailable
-        })
+        self.shared.takeovers.join(&self.shared, Asked { client, takeover, keys: keys.clone() }).await
     }
 
     /// What is counted, as it is now.

@@ -7,7 +7,6 @@ use crate::store::{StoreError, Swept};
 use crate::trouble;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
 
 /// How often keys that are due are looked for; twice within an actor's horizon, so that none is missed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -17,10 +16,8 @@ const SWEEP_EVERY: (Duration, Duration) = (Duration::from_millis(500), Duration:
 /// A heartbeat is due this often; who missed three counts as gone.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Says once a second that this holder runs, and hears who else does, until it leaves. `joined` is told when that was
-/// tried once.
-pub(crate) async fn beat(shared: Arc<Shared>, joined: oneshot::Sender<()>) {
-    let mut joined = Some(joined);
+/// Says once a second that this holder runs, and hears who else does, until it leaves.
+pub(crate) async fn beat(shared: Arc<Shared>) {
     let mut failing = false;
     loop {
         let at = clock::now();
@@ -37,7 +34,7 @@ pub(crate) async fn beat(shared: Arc<Shared>, joined: oneshot::Sender<()>) {
         }
         shared.store.metrics().database_up.set([], i64::from(!failed));
         failing = failed;
-        joined.take().map(|joined| joined.send(()));
+        shared.joined.cancel();
         tokio::select! {
             // From when it began: a slow database makes none come late by itself.
             () = tokio::time::sleep_until((at + HEARTBEAT).into()) => {}

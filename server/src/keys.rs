@@ -2,10 +2,11 @@
 
 use crate::actor::{Actor, Command};
 use crate::holder::Shared;
+use crate::panics;
 use pgsemaphore_allocation::SemaphoreKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The actors of a holder by key.
 #[derive(Default)]
@@ -26,7 +27,7 @@ impl Keys {
         };
         let (actor, inbox) = unbounded_channel();
         if actor.send(command).is_ok() {
-            shared.tasks.spawn(Actor::new(key.clone(), shared.clone(), inbox).run());
+            shared.tasks.spawn(act(shared.clone(), key.clone(), inbox));
             actors.insert(key.clone(), actor);
         }
     }
@@ -36,6 +37,14 @@ impl Keys {
         let actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(actor) = actors.get(key) {
             let _ended = actor.send(command);
+        }
+    }
+
+    /// Forgets a key's actor that ended without leaving, unless another one took its place.
+    fn remove_ended(&self, key: &SemaphoreKey) {
+        let mut actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner);
+        if actors.get(key).is_some_and(UnboundedSender::is_closed) {
+            actors.remove(key);
         }
     }
 
@@ -52,5 +61,13 @@ impl Keys {
             actors.remove(key);
         }
         leaves
+    }
+}
+
+/// Runs a key's actor. After a panic its callers are refused, and the next command starts another one.
+async fn act(shared: Arc<Shared>, key: SemaphoreKey, inbox: UnboundedReceiver<Command>) {
+    let actor = Actor::new(key.clone(), shared.clone(), inbox);
+    if panics::caught("actor", shared.store.metrics(), actor.run()).await.is_none() {
+        shared.keys.remove_ended(&key);
     }
 }

@@ -22,6 +22,7 @@ mod keys;
 mod live;
 mod metrics;
 mod outbox;
+mod panics;
 mod parked;
 mod pending;
 mod policy_body;

@@ -3,7 +3,10 @@
 //! Contents are compared, not times: a mounted secret is swapped as a link. What can't be used is logged once, and the
 //! last good contents stay in force.
 
+use crate::panics;
+use futures_util::FutureExt as _;
 use sha2::{Digest as _, Sha256};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,12 +53,12 @@ impl<T: Send + Sync + 'static> Live<T> {
     /// The files can't be used as they are now.
     pub(crate) async fn of(
         files: Vec<PathBuf>,
-        make: impl Fn(&[Vec<u8>]) -> Result<T, Unusable> + Send + 'static,
+        make: impl Fn(&[Vec<u8>]) -> Result<T, Unusable> + Send + Sync + 'static,
     ) -> Result<Self, Unusable> {
         let read = read(files.clone()).await?;
         let (sender, receiver) = watch::channel(Arc::new(make(&read)?));
         if !files.is_empty() {
-            tokio::spawn(keep(sender, files, digest(&read), make));
+            tokio::spawn(watch(sender, files, digest(&read), make));
         }
         Ok(Self(receiver))
     }
@@ -66,9 +69,21 @@ impl<T: Send + Sync + 'static> Live<T> {
     }
 }
 
-async fn keep<T>(
+/// Keeps looking, also after a panic: an old certificate must not stay in force for ever without a word.
+async fn watch<T>(
     sender: watch::Sender<Arc<T>>,
     files: Vec<PathBuf>,
+    digest_now: [u8; 32],
+    make: impl Fn(&[Vec<u8>]) -> Result<T, Unusable>,
+) {
+    while let Err(panic) = AssertUnwindSafe(keep(&sender, &files, digest_now, &make)).catch_unwind().await {
+        panics::log("watched_files", panic.as_ref());
+    }
+}
+
+async fn keep<T>(
+    sender: &watch::Sender<Arc<T>>,
+    files: &[PathBuf],
     digest_now: [u8; 32],
     make: impl Fn(&[Vec<u8>]) -> Result<T, Unusable>,
 ) {
@@ -80,7 +95,7 @@ async fn keep<T>(
             () = tokio::time::sleep(LOOK_EVERY) => {}
             () = sender.closed() => return,
         }
-        let read = read(files.clone()).await;
+        let read = read(files.to_vec()).await;
         let found = read.as_ref().map(|contents| digest(contents)).map_err(Clone::clone);
         if found == known {
             continue;

@@ -5,19 +5,81 @@ use crate::actor::Command;
 use crate::clock;
 use crate::hints::News;
 use crate::holder::Shared;
+use crate::refusal::Refusal;
 use crate::round::{self, Heard, Pace, Turn, TurnResult};
-use crate::store::StoreError;
+use crate::trouble;
+use futures_util::FutureExt as _;
+use futures_util::future::{self, BoxFuture};
 use pgsemaphore_allocation::{Block, ClientId, Incarnation, Kind, Outcome, Refused, SemaphoreKey, Work};
 use queue_wire::{FencedKey, TakenOver, TakenOverKey, Takeover, VERSION};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Takes over key after key of `keys`, each in a transaction of its own, and has those look again who are parked.
-pub(crate) async fn on_all_keys(
-    shared: &Shared,
-    client: ClientId,
-    takeover: Takeover,
-    keys: &Keys,
-) -> Result<TakenOver, StoreError> {
+/// Most takeovers under way in a holder. Each goes on without its caller, so a bound on connections does not bound them.
+const UNDER_WAY_MAX: usize = 256;
+
+/// A takeover as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) client: ClientId,
+    pub(crate) takeover: Takeover,
+    pub(crate) keys: Keys,
+}
+
+type Reply = future::Shared<BoxFuture<'static, Result<TakenOver, Refusal>>>;
+
+/// The takeovers under way in a holder.
+#[derive(Default)]
+pub(crate) struct Takeovers(Mutex<Vec<(Asked, Reply)>>);
+
+impl Takeovers {
+    /// Runs a takeover to its end, also if its caller hangs up. A caller that asks for the same again waits for the one
+    /// that is under way.
+    pub(crate) async fn join(&self, shared: &Arc<Shared>, asked: Asked) -> Result<TakenOver, Refusal> {
+        self.reply(shared, asked)?.await
+    }
+
+    fn reply(&self, shared: &Arc<Shared>, asked: Asked) -> Result<Reply, Refusal> {
+        let mut under_way = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, reply)) = under_way.iter().find(|(other, _)| *other == asked) {
+            return Ok(reply.clone());
+        }
+        if under_way.len() >= UNDER_WAY_MAX {
+            return Err(Refusal::TooManyWaiting);
+        }
+        let (takeover, of_task) = (asked.clone(), shared.clone());
+        let ended = EndsTakeover { shared: shared.clone(), asked: asked.clone() };
+        let work = async move {
+            let _ended = ended;
+            on_all_keys(&of_task, takeover).await
+        };
+        let reply = shared.to_the_end("takeover", work);
+        let reply = reply.map(|reply| reply.unwrap_or(Err(Refusal::Unavailable))).boxed().shared();
+        under_way.push((asked, reply.clone()));
+        Ok(reply)
+    }
+}
+
+/// Forgets a takeover when its task ends, by a panic as well.
+struct EndsTakeover {
+    shared: Arc<Shared>,
+    asked: Asked,
+}
+
+impl Drop for EndsTakeover {
+    fn drop(&mut self) {
+        let mut under_way = self.shared.takeovers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        under_way.retain(|(other, _)| *other != self.asked);
+    }
+}
+
+/// Takes over key after key, each in a transaction of its own, and has those look again who are parked.
+async fn on_all_keys(shared: &Shared, asked: Asked) -> Result<TakenOver, Refusal> {
+    let failed = |error| {
+        trouble::tell(&"a takeover failed", &error);
+        Refusal::Unavailable
+    };
+    let Asked { client, takeover, keys } = asked;
     let Takeover { generation, process, resume, .. } = takeover;
     let heard = Heard {
         client,
@@ -33,12 +95,14 @@ pub(crate) async fn on_all_keys(
         applied: false,
     };
     let mut reply = TakenOver { v: VERSION, ..TakenOver::default() };
-    let held = shared.store.keys_of_client(&heard.client).await?;
+    let held = shared.store.keys_of_client(&heard.client).await.map_err(failed)?;
     for key in held.into_iter().filter(|key| keys.contain(key.as_str())) {
-        let calls = std::slice::from_ref(&heard);
-        let turn =
-            round::transact(&shared.store, &key, Work::Sync, Pace::Period(Duration::ZERO), calls, &|_| true)
-                .await?;
+        if shared.stop.is_cancelled() {
+            return Err(Refusal::ShuttingDown);
+        }
+        let (calls, pace) = (std::slice::from_ref(&heard), Pace::Period(Duration::ZERO));
+        let turn = round::transact(&shared.store, &key, Work::Sync, pace, calls, &|_| true).await;
+        let turn = turn.map_err(failed)?;
         shared.keys.tell(&key, Command::News(News::Changed));
         if let Some(news) = turn.stirred.news {
             shared.outbox.put(&key, news);

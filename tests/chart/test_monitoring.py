@@ -35,6 +35,7 @@ EXPORTED = {
     "pgsemaphore_active_keys": set(),
     "pgsemaphore_forwarded_calls_total": {"outcome"},
     "pgsemaphore_check_violations_total": set(),
+    "pgsemaphore_panics_total": {"task"},
     "pgsemaphore_build_info": {"version"},
     "pgsemaphore_key_limit": {"key"},
     "pgsemaphore_key_permits": {"key", "kind"},

@@ -34,6 +34,7 @@ mod mayhem;
 mod metrics;
 mod names;
 mod network;
+mod panics;
 mod parking;
 mod policies;
 mod pooler;

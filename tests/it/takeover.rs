@@ -1,7 +1,11 @@
 //! A client's next process takes the place of the one before, which is refused from then on.
 
-use pgsemaphore_tests::{Api, Db, InProcess, message, verify};
+use pgsemaphore::access::Keys;
+use pgsemaphore_allocation::{ClientId, SemaphoreKey};
+use pgsemaphore_tests::{Api, Db, InProcess, Metrics, faults, message, until, verify};
+use queue_wire::{TakenOver, Takeover};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 async fn holder(db: &Db) -> InProcess {
     let holder = InProcess::start(db.url()).await;
@@ -126,4 +130,88 @@ async fn on_all_keys_at_once() {
         assert_eq!(api.post("/v1/clients/worker/takeover", body).await.field(), (400, field), "{body}");
     }
     assert_eq!(api.post("/v1/clients//takeover", &body).await.field(), (400, "client_id"));
+}
+
+fn take_over(holder: &InProcess) -> JoinHandle<TakenOver> {
+    let takeover = Takeover { v: 1, generation: 2, process: "p2".to_owned(), resume: false };
+    let holder = holder.holder().clone();
+    tokio::spawn(async move {
+        let taken = holder.take_over(ClientId::new("worker"), takeover, &Keys::all()).await;
+        taken.expect("taken over")
+    })
+}
+
+/// O-17: a takeover goes on without its caller, and its repetition joins it.
+#[tokio::test]
+async fn a_takeover_goes_on_when_its_caller_hangs_up_and_a_repetition_joins_it() {
+    const KEYS: [&str; 3] = ["a", "b", "c"];
+    let db = Db::new().await;
+    let holder = holder(&db).await;
+    for key in KEYS {
+        let _ = holding(&holder, key).await;
+    }
+    let mut locks = Vec::new();
+    for key in KEYS {
+        locks.push(faults::RowLock::hold(db.url(), key).await);
+    }
+    let gone = take_over(&holder);
+    faults::until_locked_out(db.pool(), 1).await;
+    gone.abort();
+    assert!(gone.await.is_err(), "the caller hung up");
+    let again = take_over(&holder);
+    for lock in locks {
+        lock.release().await;
+    }
+    let taken = again.await.expect("no panic");
+    assert_eq!(taken.keys.len(), KEYS.len(), "the reply names what the first call took over, too: {taken:?}");
+    for key in KEYS {
+        assert_eq!(used(&holder, key).await, (0, 0), "{key}");
+    }
+
+    for key in KEYS {
+        let _ = holder.sync(key, process(2, json!({}))).await;
+    }
+    assert_eq!(take_over(&holder).await.expect("no panic").fenced, []);
+    assert_eq!(verify(&db).await, []);
+}
+
+/// O-17: a takeover whose caller hangs up takes over the keys that it has not reached yet.
+#[tokio::test]
+async fn a_takeover_without_a_caller_reaches_every_key() {
+    let db = Db::new().await;
+    let holder = holder(&db).await;
+    for key in ["a", "b", "c"] {
+        let _ = holding(&holder, key).await;
+    }
+    let lock = faults::RowLock::hold(db.url(), "a").await;
+    let gone = take_over(&holder);
+    faults::until_locked_out(db.pool(), 1).await;
+    gone.abort();
+    lock.release().await;
+    for key in ["a", "b", "c"] {
+        until("the key is taken over", async || used(&holder, key).await == (0, 0)).await;
+    }
+    assert_eq!(verify(&db).await, []);
+}
+
+/// O-17: a settle goes on without its caller, and the holder counts what came back.
+#[tokio::test]
+async fn a_settle_goes_on_when_its_caller_hangs_up() {
+    let db = Db::new().await;
+    let holder = holder(&db).await;
+    let _ = holding(&holder, "k").await;
+    let lock = faults::RowLock::hold(db.url(), "k").await;
+    let settle = {
+        let holder = holder.holder().clone();
+        let (key, client) = (SemaphoreKey::new("k"), ClientId::new("worker"));
+        tokio::spawn(async move { holder.settle(&key, &client, None, "test").await })
+    };
+    faults::until_locked_out(db.pool(), 1).await;
+    settle.abort();
+    assert!(settle.await.is_err(), "the caller hung up");
+    lock.release().await;
+    let reclaimed = async || Metrics::of(holder.url()).await.value("pgsemaphore_permits_reclaimed_total");
+    until("what came back is counted", async || reclaimed().await > 0.0).await;
+    assert_eq!((reclaimed().await, used(&holder, "k").await), (5.0, (0, 0)));
+    assert_eq!(verify(&db).await, []);
 }
