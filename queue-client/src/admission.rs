@@ -82,6 +82,9 @@ impl Semaphore {
 
     /// A permit for one item of `group` that this process can give at once, or none. See [`Group::try_acquire`].
     pub fn try_acquire(&self, group: &str) -> Option<Permit> {
+        if !self.shared.client.is_original() {
+            return None;
+        }
         let mut state = self.shared.state();
         let drawn = state.try_serve(group)?;
         let fund = state.ledger.fund(group);
@@ -136,8 +139,9 @@ impl Group {
     /// counts it as in use, so items that run never exceed what the holder counts. Outages, overload and restarts of
     /// holders are waited through, with retries that back off.
     ///
-    /// Must be called within a Tokio runtime, which has to live on for what was acquired to be reported, unless the
-    /// client has [a thread of its own](crate::Builder::own_thread).
+    /// Must be awaited within a Tokio runtime, unless the client has [a thread of its own](crate::Builder::own_thread). What
+    /// is to be reported when that runtime ends is reported from the next one that the client is used in: see
+    /// [`drain`](crate::QueueClient::drain).
     ///
     /// # Errors
     ///
@@ -168,6 +172,9 @@ impl Group {
     ///
     /// Cancel safe, as [`acquire`](Self::acquire). So is the end of the time.
     pub async fn acquire_timeout(&self, limit: Duration) -> Result<Permit, AcquireError> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(AcquireError::NoRuntime);
+        }
         let acquire = std::pin::pin!(self.acquire());
         match tokio::time::timeout(limit, acquire).await {
             Ok(acquired) => acquired,
@@ -214,6 +221,7 @@ impl Group {
     pub fn try_acquire(&self) -> Option<Permit> {
         let source = match self.0.fund.draw() {
             Some(ticket) => Source::Lease(ticket),
+            None if !self.0.shared.client.is_original() => return None,
             None => self.0.shared.state().try_serve(self.name())?.into(),
         };
         Some(self.permit(source))

@@ -29,6 +29,7 @@ use crate::transport::Transport;
 /// | [`client_id`](Self::client_id) | the host's name and a random part: new for each start |
 /// | [`generation`](Self::generation) | the time in ms since 1970 |
 /// | [`resume`](Self::resume) | what earlier processes of this `client_id` held goes back |
+/// | [`silent`](Self::silent) | without a log, what keeps a client from working is said on standard error |
 /// | [`own_thread`](Self::own_thread) | tasks run on the runtime that acquires |
 /// | [`transport`](Self::transport) | [`HttpTransport`]: 3 s to connect, 10 s for a sync, 90 s for a request, and what a call waits at the holder |
 ///
@@ -43,11 +44,12 @@ pub struct Builder {
     running: Option<Vec<DetachedPermit>>,
     transport: Option<Arc<dyn Transport>>,
     own_thread: bool,
+    silent: bool,
     metrics: Option<Metrics>,
 }
 
 impl Builder {
-    /// Adds a holder, such as `http://127.0.0.1:7070`. Any holder answers any call; with several, a call goes to another
+    /// Adds a holder, such as `http://127.0.0.1:7432`. Any holder answers any call; with several, a call goes to another
     /// one when the first can't be reached.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.urls.push(url.into());
@@ -129,6 +131,13 @@ impl Builder {
         self
     }
 
+    /// Writes nothing on standard error. Default: where the process has no `tracing` subscriber, the client says there, in
+    /// one line each, that no holder can be reached and that it ended without [`drain`](QueueClient::drain).
+    pub fn silent(mut self) -> Self {
+        self.silent = true;
+        self
+    }
+
     /// Counts by this meter. Default: that of the provider which is the global one when the client is built,
     /// `opentelemetry::global::meter("queue-client")`. Two clients in one process need a meter each, of scopes that
     /// differ: with one meter the levels of one would hide those of the other.
@@ -166,7 +175,8 @@ impl Builder {
             if self.own_thread { Some(OwnThread::start().map_err(BuildError::OwnThread)?) } else { None };
         let identity = Identity { client_id, process: random() };
         let metrics = self.metrics.unwrap_or_default();
-        QueueClient::new(identity, generation, transport, own_thread, metrics, self.running.as_deref())
+        let running = self.running.as_deref();
+        QueueClient::new(identity, generation, transport, own_thread, metrics, running, !self.silent)
     }
 }
 

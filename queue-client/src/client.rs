@@ -3,7 +3,7 @@
 //! Authoritative for who this process is. Not authoritative for permits, which each semaphore keeps for itself.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -15,12 +15,14 @@ use crate::detached::DetachedPermit;
 use crate::error::{AcquireError, BuildError, DrainError, ResumeError};
 use crate::events::{Events, Feed};
 use crate::generation::Generation;
-use crate::ledger::Identity;
+use crate::ledger::{Identity, Ledger};
 use crate::metrics::Metrics;
 use crate::own_thread::OwnThread;
 use crate::permit::Permit;
 use crate::shared::Shared;
+use crate::takeover::Background;
 use crate::transport::Transport;
+use crate::warning;
 
 /// The connection of one process to its holders. Cheap to clone; all clones are the same client.
 ///
@@ -35,7 +37,12 @@ pub(crate) struct Inner {
     pub(crate) resumes: bool,
     pub(crate) transport: Arc<dyn Transport>,
     /// Where drivers run, if not where they are started.
-    own_thread: Option<OwnThread>,
+    pub(crate) own_thread: Option<OwnThread>,
+    /// Which process made the client.
+    pub(crate) process_id: u32,
+    /// Warnings go to standard error while there is no log.
+    pub(crate) aloud: bool,
+    pub(crate) takeover: Background,
     pub(crate) feed: Feed,
     pub(crate) metrics: Metrics,
     /// What the milliseconds of every ledger count from.
@@ -43,12 +50,16 @@ pub(crate) struct Inner {
     semaphores: Mutex<Semaphores>,
     /// Above the calls of every semaphore that is not in use any more.
     last_call: AtomicU64,
+    /// There are ledgers in `semaphores.left`.
+    any_left: AtomicBool,
 }
 
 #[derive(Default)]
 struct Semaphores {
     draining: bool,
     in_use: BTreeMap<String, Weak<Shared>>,
+    /// What is not reported of semaphores that nobody refers to: their driver's runtime has ended.
+    left: BTreeMap<String, Ledger>,
 }
 
 impl QueueClient {
@@ -74,6 +85,7 @@ impl QueueClient {
         own_thread: Option<OwnThread>,
         metrics: Metrics,
         running: Option<&[DetachedPermit]>,
+        aloud: bool,
     ) -> Result<Self, BuildError> {
         let client = Self(Arc::new(Inner {
             identity,
@@ -81,11 +93,15 @@ impl QueueClient {
             resumes: running.is_some(),
             transport,
             own_thread,
+            process_id: std::process::id(),
+            aloud,
+            takeover: Background::default(),
             feed: Feed::default(),
             metrics,
             started: Instant::now(),
             semaphores: Mutex::default(),
             last_call: AtomicU64::new(0),
+            any_left: AtomicBool::new(false),
         }));
         client.0.metrics.observe(&client.0);
         if let Some(running) = running {
@@ -121,8 +137,8 @@ impl QueueClient {
     ///
     /// This process knows of no such permit; see [`ResumeError`].
     pub fn resume(&self, detached: &DetachedPermit) -> Result<Permit, ResumeError> {
-        let known = self.0.semaphores().in_use.get(&detached.key).and_then(Weak::upgrade);
-        let permit = known.and_then(|shared| shared.attach(&detached.permit, &detached.group));
+        let permit =
+            self.known(&detached.key).and_then(|shared| shared.attach(&detached.permit, &detached.group));
         permit.ok_or_else(|| ResumeError { key: detached.key.clone(), group: detached.group.clone() })
     }
 
@@ -142,7 +158,11 @@ impl QueueClient {
     ///
     /// Cancel safe: the client goes on draining, and another call waits for the same end.
     pub async fn drain(&self) -> Result<(), DrainError> {
+        if !self.0.is_original() {
+            return Err(DrainError::Forked);
+        }
         self.0.semaphores().draining = true;
+        let _recovered = self.recovered(); // they are in use while this is
         let in_use = self.0.in_use();
         in_use.iter().for_each(|shared| shared.stop(&AcquireError::Draining));
         let mut result = Ok(());
@@ -156,7 +176,8 @@ impl QueueClient {
     ///
     /// # Errors
     ///
-    /// [`DrainError::TimedOut`] says what is left; or the holder refuses this client's reports.
+    /// [`DrainError::TimedOut`] says what is left; or the holder refuses this client's reports. Must be called within a Tokio
+    /// runtime.
     ///
     /// # Cancel safety
     ///
@@ -173,15 +194,39 @@ impl QueueClient {
     }
 
     pub(crate) fn shared(&self, key: String) -> Arc<Shared> {
-        let mut semaphores = self.0.semaphores();
-        let known = semaphores.in_use.get(&key).and_then(Weak::upgrade);
-        known.unwrap_or_else(|| {
-            let stopped = semaphores.draining.then_some(AcquireError::Draining);
-            let last_call = self.0.last_call.load(Ordering::Relaxed);
-            let shared = Arc::new(Shared::new(key.clone(), self.0.clone(), last_call, stopped));
-            semaphores.in_use.insert(key, Arc::downgrade(&shared));
-            shared
-        })
+        loop {
+            let mut semaphores = self.0.semaphores();
+            match semaphores.in_use.get(&key).map(Weak::upgrade) {
+                Some(Some(known)) => return known,
+                // Its last handle is being dropped: then its ledger goes on.
+                Some(None) => drop(semaphores),
+                None => {
+                    let stopped = semaphores.draining.then_some(AcquireError::Draining);
+                    let ledger = semaphores.left.remove(&key).unwrap_or_else(|| self.0.new_ledger());
+                    let shared = Arc::new(Shared::new(key.clone(), self.0.clone(), ledger, stopped));
+                    semaphores.in_use.insert(key, Arc::downgrade(&shared));
+                    return shared;
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// The semaphore `key`, if this process has anything to do with it.
+    fn known(&self, key: &str) -> Option<Arc<Shared>> {
+        let semaphores = self.0.semaphores();
+        let known = semaphores.in_use.contains_key(key) || semaphores.left.contains_key(key);
+        drop(semaphores);
+        known.then(|| self.shared(key.to_owned()))
+    }
+
+    /// The semaphores of which something is not reported and nobody else refers to.
+    pub(crate) fn recovered(&self) -> Vec<Arc<Shared>> {
+        if !self.0.any_left.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let left: Vec<String> = self.0.semaphores().left.keys().cloned().collect();
+        left.into_iter().map(|key| self.shared(key)).collect()
     }
 
     /// Goes on where earlier processes ended: first all that runs still is declared, then the holder is spoken to.
@@ -199,6 +244,7 @@ impl QueueClient {
         });
         let declared: Vec<Arc<Shared>> = declared.collect();
         declared.iter().for_each(Shared::reconcile);
+        self.0.takeover.due.store(true, Ordering::Relaxed);
         self.clone().take_over_in_background();
         Ok(())
     }
@@ -219,12 +265,12 @@ impl Inner {
         self.semaphores().in_use.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Starts a task of the client's own.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        match &self.own_thread {
-            Some(thread) => drop(thread.spawn(task)),
-            None => drop(tokio::spawn(task)),
+    fn new_ledger(&self) -> Ledger {
+        let mut ledger = Ledger::new(self.identity.clone(), self.last_call.load(Ordering::Relaxed));
+        if self.resumes {
+            ledger.resume();
         }
+        ledger
     }
 
     /// Something has changed for all keys.
@@ -232,12 +278,36 @@ impl Inner {
         self.in_use().iter().for_each(|shared| shared.wake.notify_one());
     }
 
-    /// A semaphore that nobody refers to is forgotten; whoever asks for its key again goes on after its calls.
-    pub(crate) fn forget(&self, key: &str, last_call: u64) {
-        self.last_call.fetch_max(last_call, Ordering::Relaxed);
+    /// A semaphore that nobody refers to is forgotten, but for what is not reported of it; whoever asks for its key again
+    /// goes on after its calls.
+    pub(crate) fn forget(&self, key: &str, ledger: Ledger) {
+        self.last_call.fetch_max(ledger.last_call(), Ordering::Relaxed);
         let mut semaphores = self.semaphores();
-        if semaphores.in_use.get(key).is_some_and(|shared| shared.strong_count() == 0) {
-            semaphores.in_use.remove(key);
+        semaphores.in_use.remove(key);
+        if !ledger.is_settled() {
+            semaphores.left.insert(key.to_owned(), ledger);
+            self.any_left.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Inner {
+    /// Nobody will report what is left.
+    fn drop(&mut self) {
+        let semaphores = self.semaphores.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let left = semaphores.left.iter().filter_map(|(key, ledger)| {
+            let permits = ledger.unconfirmed() + ledger.running().saturating_sub(ledger.detached());
+            (permits > 0).then(|| format!("{permits} of {key:?}"))
+        });
+        let left: Vec<String> = left.collect();
+        if !left.is_empty() && self.process_id == std::process::id() {
+            let text = format!(
+                "the client {:?} ended without giving back all permits: holders go on counting {}, until a successor takes \
+                 over or the client is settled. Call `client.drain().await` before the runtime ends",
+                self.identity.client_id,
+                left.join(", ")
+            );
+            warning::warn(self.aloud, &text);
         }
     }
 }

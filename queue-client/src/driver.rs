@@ -5,7 +5,6 @@
 //! again, without end; what repeating can't cure fails the waiters. The task ends when there is nothing to report.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tracing::Instrument as _;
 
-use crate::error::AcquireError;
+use crate::error::{AcquireError, chain};
 use crate::events::Event;
 use crate::ledger::{Call, Happening};
 use crate::metrics::{ANSWERED, GIVEN_UP};
@@ -136,7 +135,7 @@ impl Driver {
         }
         shared.client.metrics.tally(state.ledger.tally());
         shared.progress.notify_waiters();
-        if state.ledger.is_settled() && !state.anybody_waits() {
+        if state.is_done() {
             state.driven = false;
             return None;
         }
@@ -362,9 +361,4 @@ pub(crate) fn backoff() -> ExponentialBackoff {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let sources = std::iter::successors(error.source(), |&error| error.source());
-    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
 }

@@ -1,5 +1,9 @@
 //! What can go wrong, for the application. Outages are not here: the client waits through them.
+//!
+//! `Debug` is the sentence that `Display` is, with its sources: a `main` that returns an error prints it by `Debug`.
 
+use std::error::Error;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,12 +12,13 @@ use queue_wire::Problem;
 use crate::blocked::Cause;
 
 /// Why [`acquire`](crate::Semaphore::acquire) gave no permit. Each says what to do; none but `TimedOut` passes by itself.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// No policy covers the key.
     #[error(
-        "no policy covers the semaphore {key:?}: create one whose pattern matches it, then acquire again"
+        "no policy covers the semaphore {key:?}: make one, as with `pgsemaphore policy set {} --limit 10`, then acquire again",
+        shell_word(key)
     )]
     SemaphoreNotFound {
         /// The semaphore's key.
@@ -43,6 +48,17 @@ pub enum AcquireError {
     /// The client drains or has drained.
     #[error("the client is draining: it gives no more permits; build a new one to go on")]
     Draining,
+    /// No task can be started: the caller is outside a Tokio runtime, or its runtime has no timers or is shutting down.
+    #[error(
+        "there is no Tokio runtime that can run the client's tasks: await acquire within one that has timers and I/O enabled and is \
+         not shutting down, or build the client with own_thread()"
+    )]
+    NoRuntime,
+    /// The process is a fork of the one that made the client, and both would go by one name.
+    #[error(
+        "the client was made by another process, of which this one is a fork: build a client after the fork"
+    )]
+    Forked,
     /// The key or the group can't be a name.
     #[error("the {part} {why}: use another one")]
     InvalidName {
@@ -54,7 +70,7 @@ pub enum AcquireError {
 }
 
 /// Why [`drain`](crate::QueueClient::drain) could not give everything back.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DrainError {
     /// The holder will not accept this client's last reports.
@@ -69,6 +85,17 @@ pub enum DrainError {
         /// What the holder said.
         problem: Box<Problem>,
     },
+    /// No task can be started: the caller is outside a Tokio runtime, or its runtime has no timers or is shutting down.
+    #[error(
+        "there is no Tokio runtime that can run the client's tasks: await drain within one that has timers and I/O enabled and is \
+         not shutting down, or build the client with own_thread()"
+    )]
+    NoRuntime,
+    /// The process is a fork of the one that made the client, and both would go by one name.
+    #[error(
+        "the client was made by another process, of which this one is a fork: build a client after the fork"
+    )]
+    Forked,
     /// The time of a [`drain_timeout`](crate::QueueClient::drain_timeout) is over.
     #[error("not drained in {limit:?}: {}; drain again to go on", list(.left))]
     TimedOut {
@@ -94,6 +121,29 @@ pub struct Undrained {
     pub unreachable: bool,
 }
 
+macro_rules! debug_is_the_sentence {
+    ($($error:ty)*) => {$(
+        impl fmt::Debug for $error {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&chain(self))
+            }
+        }
+    )*};
+}
+
+debug_is_the_sentence! { AcquireError DrainError ResumeError TakeOverError BuildError }
+
+/// An error and what it comes from.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let sources = std::iter::successors(error.source(), |&error| error.source());
+    sources.fold(error.to_string(), |text, source| format!("{text}: {source}"))
+}
+
+/// A key as a shell takes it for one word. What may not be copied from a terminal is escaped, so it shows.
+fn shell_word(key: &str) -> String {
+    format!("'{}'", key.escape_debug().to_string().replace("\\'", "'").replace('\'', r"'\''"))
+}
+
 fn list(left: &[Undrained]) -> String {
     let said = left.iter().map(|Undrained { key, running, unconfirmed, unreachable }| {
         let unreachable = if *unreachable { ", and no holder answers" } else { "" };
@@ -103,7 +153,7 @@ fn list(left: &[Undrained]) -> String {
 }
 
 /// Why [`resume`](crate::QueueClient::resume) made no permit.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this process knows of no such detached permit of {key:?}, group {group:?}: it was resumed before, or was not among \
      those given to Builder::resume, and then it is released"
@@ -116,12 +166,17 @@ pub struct ResumeError {
 }
 
 /// Why [`take_over`](crate::QueueClient::take_over) did not.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TakeOverError {
     /// The holder will not accept this client's calls, for instance because its token is wrong or lacks the scope.
     #[error("the holder refused ({} {}): {}; correct it, then take over again", .0.status, .0.title, .0.detail)]
     Refused(Box<Problem>),
+    /// The process is a fork of the one that made the client, and both would go by one name.
+    #[error(
+        "the client was made by another process, of which this one is a fork: build a client after the fork"
+    )]
+    Forked,
     /// A later process has taken over from this one.
     #[error("a later process has taken over from this one: the lowest generation admitted is {generation:?}")]
     Fenced {
@@ -131,14 +186,14 @@ pub enum TakeOverError {
 }
 
 /// Why [`Builder::build`](crate::Builder::build) made no client.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// Neither a URL nor a transport was given.
     #[error("no holder to talk to: give at least one url, or a transport")]
     NoHolder,
     /// A URL is not an absolute http or https URL.
-    #[error("{url:?} is not the URL of a holder, such as http://127.0.0.1:7070: {why}")]
+    #[error("{url:?} is not the URL of a holder, such as http://127.0.0.1:7432: {why}")]
     InvalidUrl {
         /// The URL as given.
         url: String,

@@ -105,6 +105,7 @@ mod client;
 mod credentials;
 mod detached;
 mod driver;
+mod driving;
 mod environment;
 mod error;
 mod events;
@@ -122,6 +123,7 @@ mod spans;
 mod takeover;
 mod told;
 mod transport;
+mod warning;
 
 pub use admission::{Group, Semaphore};
 pub use blocked::{Blocked, Cause};

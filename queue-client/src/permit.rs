@@ -70,13 +70,18 @@ impl Permit {
     pub async fn uncounted(&self) {
         let shared = &self.group.handle().shared;
         loop {
-            let lost = shared.lost.notified();
-            tokio::pin!(lost);
+            let (lost, orphaned) = (shared.lost.notified(), shared.orphaned.notified());
+            tokio::pin!(lost, orphaned);
             lost.as_mut().enable();
+            orphaned.as_mut().enable();
             if !self.is_counted() {
                 return;
             }
-            lost.await;
+            let _ = shared.start_driver(shared.state()); // where none can be started, nothing is heard
+            tokio::select! {
+                () = lost => {}
+                () = orphaned => {}
+            }
         }
     }
 
@@ -122,6 +127,7 @@ impl Drop for Permit {
         let Handle { shared, fund } = self.group.handle();
         match &self.source {
             Source::Nowhere => return,
+            Source::Block(_) if !shared.client.is_original() => return,
             Source::Block(block) => shared.state().ledger.release(block),
             Source::Lease(ticket) => match fund.release(*ticket) {
                 Returned::Counted => return,
@@ -129,7 +135,7 @@ impl Drop for Permit {
                 Returned::Elsewhere => shared.state().ledger.release_ticket(*ticket),
             },
         }
-        shared.wake.notify_one();
+        shared.stir();
     }
 }
 

@@ -3,12 +3,14 @@
 //! Authoritative for what happens when a waiter is dropped, at whatever moment. Not authoritative for whose turn it is:
 //! the ledger says that.
 
+use std::pin::pin;
 use std::sync::{Arc, MutexGuard};
 
 use queue_wire::{COUNT_MAX, GROUP_MAX_BYTES, KEY_MAX_BYTES};
 use tokio::sync::oneshot;
 use tracing::Span;
 
+use crate::driving::NoRuntime;
 use crate::error::AcquireError;
 use crate::ledger::Waiter;
 use crate::permit::Source;
@@ -19,7 +21,7 @@ pub(crate) type Turn = Result<Source, AcquireError>;
 
 /// Dropped with a waiter in it, it is given up.
 pub(crate) struct Place<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     waiter: Option<Waiter>,
     turn: oneshot::Receiver<Turn>,
 }
@@ -29,7 +31,6 @@ impl<'a> Place<'a> {
         let mut state = admit(shared, group)?;
         let place = Self::enqueue(shared, &mut state, group);
         state.hand_out();
-        shared.drive(state);
         Ok(place)
     }
 
@@ -43,22 +44,36 @@ impl<'a> Place<'a> {
         let mut state = admit(shared, group)?;
         let places = (0..most).map(|_| Self::enqueue(shared, &mut state, group)).collect();
         state.hand_out();
-        shared.drive(state);
         Ok(places)
     }
 
     fn enqueue(shared: &'a Arc<Shared>, state: &mut State, group: &str) -> Self {
+        let span = Span::current(); // a panic of the application's subscriber comes before the change
         let waiter = state.ledger.enqueue(group, shared.now_ms());
         let (sender, turn) = oneshot::channel();
-        state.waiting.insert(waiter.clone(), Waiting { turn: sender, span: Span::current() });
+        state.waiting.insert(waiter.clone(), Waiting { turn: sender, span });
         Self { shared, waiter: Some(waiter), turn }
     }
 
     /// Waits until it is served, or until nobody is any more.
     pub(crate) async fn turn(&mut self) -> Turn {
-        let source = (&mut self.turn).await.unwrap_or(Err(AcquireError::Draining))?;
+        let source = self.told().await??;
         self.waiter = None;
         Ok(source)
+    }
+
+    /// Waits with a driver, also when the one that there was has ended.
+    async fn told(&mut self) -> Result<Turn, AcquireError> {
+        loop {
+            let mut orphaned = pin!(self.shared.orphaned.notified());
+            orphaned.as_mut().enable();
+            self.shared.drive(self.shared.state()).map_err(|NoRuntime| AcquireError::NoRuntime)?;
+            tokio::select! {
+                biased;
+                told = &mut self.turn => return Ok(told.unwrap_or(Err(AcquireError::Draining))),
+                () = orphaned => {}
+            }
+        }
     }
 
     /// What those of the places got that have been served by now.
@@ -87,7 +102,7 @@ impl Drop for Place<'_> {
             state.hand_out();
         }
         drop(state);
-        self.shared.wake.notify_one();
+        self.shared.stir();
     }
 }
 
@@ -95,6 +110,9 @@ impl Drop for Place<'_> {
 fn admit<'a>(shared: &'a Shared, group: &str) -> Result<MutexGuard<'a, State>, AcquireError> {
     check("key", &shared.key, 1, KEY_MAX_BYTES)?;
     check("group", group, 0, GROUP_MAX_BYTES)?;
+    if !shared.client.is_original() {
+        return Err(AcquireError::Forked);
+    }
     let state = shared.state();
     match &state.stopped {
         Some(stopped) => Err(stopped.clone()),

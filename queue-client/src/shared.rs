@@ -15,7 +15,7 @@ use tracing::Span;
 use crate::admission::Group;
 use crate::blocked::{Blocked, Cause, Standing};
 use crate::client::Inner;
-use crate::driver;
+use crate::driving::NoRuntime;
 use crate::error::{AcquireError, DrainError, Undrained};
 use crate::ledger::{Drawn, Ledger, Served, Waiter};
 use crate::permit::{Permit, Source};
@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) progress: Notify,
     /// Permits that are in use may not be counted any more.
     pub(crate) lost: Notify,
+    /// The driver has ended before its work did: those who wait start a new one.
+    pub(crate) orphaned: Notify,
 }
 
 pub(crate) struct State {
@@ -42,7 +44,7 @@ pub(crate) struct State {
     pub(crate) stopped: Option<AcquireError>,
     /// What the holder refused last, until it answers again.
     pub(crate) refused: Option<Box<Problem>>,
-    /// A driver task runs. It ends when the ledger is settled.
+    /// A driver task runs (`driving.rs`). It ends when the ledger is settled.
     pub(crate) driven: bool,
 }
 
@@ -56,24 +58,19 @@ impl Shared {
     pub(crate) fn new(
         key: String,
         client: Arc<Inner>,
-        last_call: u64,
+        ledger: Ledger,
         stopped: Option<AcquireError>,
     ) -> Self {
-        let mut ledger = Ledger::new(client.identity.clone(), last_call);
-        if client.resumes {
-            ledger.resume();
-        }
         let (waiting, standing) = (BTreeMap::new(), Standing::default());
         let state = State { ledger, waiting, standing, stopped, refused: None, driven: false };
-        let [wake, progress, lost] = [(); 3].map(|()| Notify::new());
-        Self { key, client, state: Mutex::new(state), wake, progress, lost }
+        let [wake, progress, lost, orphaned] = [(); 4].map(|()| Notify::new());
+        Self { key, client, state: Mutex::new(state), wake, progress, lost, orphaned }
     }
 
     /// What an earlier process held of the key, and was not declared, goes back without anybody waiting.
     pub(crate) fn reconcile(self: &Arc<Self>) {
-        let mut state = self.state();
-        state.ledger.reconcile();
-        self.drive(state);
+        self.state().ledger.reconcile();
+        self.stir();
     }
 
     /// The permit of this name, if it is detached.
@@ -83,15 +80,6 @@ impl Shared {
         let fund = state.ledger.fund(group);
         drop(state);
         Some(Permit::new(Group::new(self.clone(), fund), Source::Block(block)))
-    }
-
-    /// Wakes the driver, or starts one.
-    pub(crate) fn drive(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        if !std::mem::replace(&mut state.driven, true) {
-            self.client.spawn(driver::drive(self.clone()));
-        }
-        drop(state);
-        self.wake.notify_one();
     }
 
     /// Held for a few operations in memory, never across an await.
@@ -104,34 +92,43 @@ impl Shared {
     }
 
     /// Gives nothing any more, for `reason`.
-    pub(crate) fn stop(&self, reason: &AcquireError) {
+    pub(crate) fn stop(self: &Arc<Self>, reason: &AcquireError) {
         let mut state = self.state();
         state.fail_waiting(reason);
         state.ledger.drain();
         state.refused = None;
         state.stopped.get_or_insert_with(|| reason.clone());
         drop(state);
-        self.wake.notify_one();
+        self.progress.notify_waiters();
+        self.stir();
     }
 
     /// Waits until the holder has confirmed that nothing counts but what is detached.
-    pub(crate) async fn drained(&self) -> Result<(), DrainError> {
+    pub(crate) async fn drained(self: &Arc<Self>) -> Result<(), DrainError> {
         loop {
-            let progress = self.progress.notified();
-            tokio::pin!(progress);
+            let (progress, orphaned) = (self.progress.notified(), self.orphaned.notified());
+            tokio::pin!(progress, orphaned);
             progress.as_mut().enable();
-            {
-                let state = self.state();
-                if state.ledger.is_drained() {
-                    return Ok(());
-                }
-                let running = state.ledger.running() > state.ledger.detached();
-                if let (false, Some(problem)) = (running, &state.refused) {
-                    return Err(DrainError::Refused { key: self.key.clone(), problem: problem.clone() });
-                }
+            orphaned.as_mut().enable();
+            if let Some(end) = self.end_of_drain() {
+                return end;
             }
-            progress.await;
+            self.start_driver(self.state()).map_err(|NoRuntime| DrainError::NoRuntime)?;
+            tokio::select! {
+                () = progress => {}
+                () = orphaned => {}
+            }
         }
+    }
+
+    fn end_of_drain(&self) -> Option<Result<(), DrainError>> {
+        let state = self.state();
+        if state.ledger.is_drained() {
+            return Some(Ok(()));
+        }
+        let running = state.ledger.running() > state.ledger.detached();
+        let problem = state.refused.clone().filter(|_| !running)?;
+        Some(Err(DrainError::Refused { key: self.key.clone(), problem }))
     }
 
     /// What it waits for, if it is not drained.
@@ -147,9 +144,12 @@ impl Shared {
 }
 
 impl Drop for Shared {
+    /// What is not confirmed stays with the client.
     fn drop(&mut self) {
-        let last_call = self.state().ledger.last_call();
-        self.client.forget(&self.key, last_call);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let empty = Ledger::new(self.client.identity.clone(), 0);
+        let ledger = std::mem::replace(&mut state.ledger, empty);
+        self.client.forget(&self.key, ledger);
     }
 }
 
@@ -185,8 +185,9 @@ impl State {
         }
     }
 
-    pub(crate) fn anybody_waits(&self) -> bool {
-        !self.waiting.is_empty()
+    /// There is nothing to say, and nothing that has to be said later.
+    pub(crate) fn is_done(&self) -> bool {
+        self.ledger.is_settled() && self.waiting.is_empty()
     }
 
     pub(crate) fn fail_waiting(&mut self, reason: &AcquireError) {

@@ -3,14 +3,42 @@
 //! Authoritative for what follows from the answer: each key on which something was held is reconciled by a client that
 //! resumes. Not authoritative for keys that this process uses: these are taken over by their first message anyway.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use queue_wire::{TakenOver, Takeover};
 use tokio::time::sleep;
 
-use crate::client::QueueClient;
+use crate::client::{Inner, QueueClient};
 use crate::driver::{RETRY_MAX, backoff};
 use crate::error::TakeOverError;
 use crate::shared::Shared;
 use crate::transport::CallError;
+use crate::warning;
+
+/// The takeover that a client does by itself.
+#[derive(Default)]
+pub(crate) struct Background {
+    pub(crate) due: AtomicBool,
+}
+
+/// It is due again when its task ends before it does.
+struct Running {
+    client: Arc<Inner>,
+    finished: bool,
+}
+
+impl Running {
+    fn finish(mut self) {
+        self.finished = true;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.client.takeover.due.store(!self.finished, Ordering::Relaxed);
+    }
+}
 
 impl QueueClient {
     /// Takes over what earlier processes of this `client_id` hold, on all keys: what they held comes back, except, for a
@@ -28,6 +56,9 @@ impl QueueClient {
     ///
     /// When it is dropped, some keys may have been taken over. Calling it again takes over the rest.
     pub async fn take_over(&self) -> Result<TakenOver, TakeOverError> {
+        if !self.0.is_original() {
+            return Err(TakeOverError::Forked);
+        }
         let (mut pauses, mut told) = (backoff(), false);
         loop {
             let generation = self.0.generation.current();
@@ -52,12 +83,21 @@ impl QueueClient {
         }
     }
 
+    /// Starts the takeover that is due, if one is. Where no task can be started it stays due.
     pub(crate) fn take_over_in_background(self) {
         let client = self.0.clone();
-        client.spawn(async move {
+        if !client.takeover.due.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let running = Running { client: client.clone(), finished: false };
+        // A task that can't be started is dropped, and what it holds with it.
+        let _ = client.spawn(async move {
             if let Err(error) = self.take_over().await {
-                tracing::warn!(%error, "what earlier processes hold of keys that are not used here stays counted");
+                warning::guarded(|| {
+                    tracing::warn!(%error, "what earlier processes hold of keys that are not used here stays counted");
+                });
             }
+            running.finish();
         });
     }
 

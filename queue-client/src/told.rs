@@ -4,12 +4,13 @@
 
 use crate::client::Inner;
 use crate::events::Event;
+use crate::warning::guarded;
 
 impl Inner {
     pub(crate) fn tell(&self, event: Event) {
-        log(&event);
-        self.metrics.event(&event);
-        self.feed.tell(|| event);
+        guarded(|| log(&event));
+        guarded(|| self.metrics.event(&event));
+        guarded(|| self.feed.tell(|| event));
     }
 }
 

@@ -4,7 +4,7 @@ use queue_wire::{GrantVerdict, Reply, Status};
 
 use super::grant::Grant;
 use super::lease::Told;
-use super::speak::{HEARTBEAT_MAX_MS, HEARTBEAT_MIN_MS, Kind};
+use super::speak::{HEARTBEAT_MAX_MS, HEARTBEAT_MIN_MS, Kind, Lane};
 use super::{BlockId, Happening, Ledger};
 
 impl Ledger {
@@ -61,6 +61,15 @@ impl Ledger {
         let covered_by =
             under_way.into_iter().flatten().map(|(later, _)| later).filter(|&later| later > number);
         self.answer_needed(covered_by.min().unwrap_or(self.last_call + 1));
+    }
+
+    /// Every call under way ends without an answer. What they were for is said again at once.
+    pub fn interrupted(&mut self) {
+        let lanes = [&self.request, &self.sync, &self.parked];
+        let under_way: Vec<u64> = lanes.into_iter().flat_map(Lane::under_way).collect();
+        for number in under_way {
+            self.failed(number, 0);
+        }
     }
 
     /// Call `number` was refused, so it had no effect but that of its reports.

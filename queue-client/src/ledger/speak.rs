@@ -82,6 +82,10 @@ impl Lane {
         self.earlier.extend(self.in_flight.replace((number, now_ms)));
     }
 
+    pub(super) fn under_way(&self) -> impl Iterator<Item = u64> {
+        self.earlier.keys().copied().chain(self.in_flight.map(|(number, _)| number))
+    }
+
     /// Nothing is under way. Returns what was.
     pub(super) fn clear(&mut self) -> Vec<u64> {
         let Self { in_flight, mut earlier, .. } = std::mem::take(self);

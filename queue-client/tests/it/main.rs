@@ -15,6 +15,7 @@ mod metrics;
 mod outage;
 mod own_thread;
 mod permit_layer;
+mod runtimes;
 mod scripted;
 mod services;
 mod stress;

@@ -109,7 +109,7 @@ pub(crate) fn client() -> (QueueClient, Semaphore, Holder) {
 pub(crate) fn client_of(builder: Builder) -> (QueueClient, Holder) {
     let (calls, asked) = mpsc::unbounded_channel();
     let (takeovers, asked_takeovers) = mpsc::unbounded_channel();
-    let client = builder.transport(Script { calls, takeovers }).build().unwrap();
+    let client = builder.silent().transport(Script { calls, takeovers }).build().unwrap();
     (client, Holder { calls: asked, takeovers: asked_takeovers, round: 0 })
 }
 
