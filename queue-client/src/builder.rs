@@ -12,7 +12,7 @@ use crate::client::QueueClient;
 use crate::credentials::Credentials;
 use crate::detached::DetachedPermit;
 use crate::error::BuildError;
-use crate::http::HttpTransport;
+use crate::http::{HttpTransport, Options};
 use crate::ledger::Identity;
 use crate::metrics::Metrics;
 use crate::own_thread::OwnThread;
@@ -31,6 +31,8 @@ use crate::transport::Transport;
 /// | [`resume`](Self::resume) | what earlier processes of this `client_id` held goes back |
 /// | [`silent`](Self::silent) | without a log, what keeps a client from working is said on standard error |
 /// | [`own_thread`](Self::own_thread) | tasks run on the runtime that acquires |
+/// | [`connections`](Self::connections) | at most 16 to each holder |
+/// | [`proxies_of_environment`](Self::proxies_of_environment) | no proxy is used |
 /// | [`transport`](Self::transport) | [`HttpTransport`]: 3 s to connect, 10 s for a sync, 90 s for a request, and what a call waits at the holder |
 ///
 /// [`from_env`](Self::from_env) begins with what the environment says.
@@ -46,6 +48,7 @@ pub struct Builder {
     own_thread: bool,
     silent: bool,
     metrics: Option<Metrics>,
+    http: Options,
 }
 
 impl Builder {
@@ -53,6 +56,21 @@ impl Builder {
     /// one when the first can't be reached.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.urls.push(url.into());
+        self
+    }
+
+    /// At most so many connections to each holder are open, 3 to 1000, however many semaphores are in use. Over HTTP/2 a
+    /// connection carries 100 calls that wait; where only HTTP/1.1 is understood it carries one. Calls that find no
+    /// connection to wait on are answered at once and repeated. Default: 16.
+    pub fn connections(mut self, most: usize) -> Self {
+        self.http.connections = most;
+        self
+    }
+
+    /// Calls go by the proxies that `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` name. Default: these variables are
+    /// ignored, since a proxy for the web seldom leads to holders.
+    pub fn proxies_of_environment(mut self) -> Self {
+        self.http.proxies = true;
         self
     }
 
@@ -169,7 +187,7 @@ impl Builder {
         }
         let transport = match self.transport {
             Some(transport) => transport,
-            None => Arc::new(HttpTransport::new(&self.urls, &self.credentials)?),
+            None => Arc::new(HttpTransport::with(&self.urls, &self.credentials, self.http)?),
         };
         let own_thread =
             if self.own_thread { Some(OwnThread::start().map_err(BuildError::OwnThread)?) } else { None };

@@ -1,7 +1,8 @@
 //! The loop of one key: sends what the ledger wants to say, tells it how each call ended.
 //!
 //! Authoritative for pauses: how long after a failure, and how long before blocked demand is stated again, both with
-//! jitter so that many clients don't speak at once. Not authoritative for what is said. When a call fails it is said
+//! jitter so that many clients don't speak at once, and both bounded, whatever the holder asks for. Not authoritative for
+//! what is said, or for when an answer that does not come is waited for no longer (`ledger/patience.rs`). When a call fails it is said
 //! again, without end; what repeating can't cure fails the waiters. The task ends when there is nothing to report.
 
 use std::collections::BTreeMap;
@@ -27,12 +28,16 @@ pub(crate) const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Blocked demand of which the holder kept no request is not stated again sooner than this, however soon the next round
 /// may start.
 const ASK_AGAIN_MIN_MS: u64 = 250;
+/// And no later than this: an earlier request just waits at the holder.
+const ASK_AGAIN_MAX_MS: u64 = 60_000;
+/// Nothing is slept for longer than this.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
 /// A request and the one that supersedes it. When there is more, the oldest is given up.
 const REQUESTS_MAX: usize = 2;
 /// A heartbeat that is sent so late is told: nothing but a blocked runtime delays a timer by this.
 const LATE: Duration = Duration::from_millis(250);
-/// The reports of a lease whose answers are awaited at a time.
-const SYNCS_MAX: usize = 3;
+/// Syncs whose answers are awaited at a time. When there are more, the oldest is given up.
+const SYNCS_MAX: usize = 8;
 
 /// What is counted, retried and given up by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,9 +144,11 @@ impl Driver {
             state.driven = false;
             return None;
         }
-        let moment = |at| shared.client.started + Duration::from_millis(at);
-        let (until, heartbeat) = (state.ledger.wake_at(), state.ledger.heartbeat_at());
-        Some(Pause { until: until.map(moment), heartbeat: heartbeat.map(moment) })
+        let (now, now_ms) = (Instant::now(), shared.now_ms());
+        let sleep_for = |at: u64| Duration::from_millis(at.saturating_sub(now_ms)).min(SLEEP_MAX);
+        let until = state.ledger.wake_at().map(|at| now + sleep_for(at));
+        let heartbeat = state.ledger.heartbeat_at().map(|at| now + sleep_for(at));
+        Some(Pause { until, heartbeat })
     }
 
     fn is_late(&self, heartbeat: Option<Instant>) {
@@ -208,7 +215,8 @@ impl Driver {
         let shared = self.shared.clone();
         let mut state = shared.state();
         match result {
-            Ok(reply) if shared.client.generation.admit(call.generation) => {
+            Ok(mut reply) if shared.client.generation.admit(call.generation) => {
+                reply.held_ms = reply.held_ms.min(millis(call.sent.elapsed()));
                 self.replied(&mut state, number, &call, &reply);
             }
             // From before the generation rose: the ledger makes the call again.
@@ -313,21 +321,25 @@ impl Driver {
                 self.shared.lost.notify_waiters();
             }
             CallError::Superseded => state.ledger.failed(number, retry_at),
-            CallError::RetryLater { .. } | CallError::Unreachable(_) => {
+            CallError::RetryLater { .. } | CallError::Foreign { .. } | CallError::Unreachable(_) => {
                 self.no_answer(state, &error, retry_at);
                 state.ledger.failed(number, retry_at);
             }
         }
     }
 
-    /// How long calls of this kind pause: longer with each failure, at least as long as the holder asks for.
+    /// How long calls of this kind pause: longer with each failure, at least as long as the answer asks for, but not longer
+    /// than [`RETRY_MAX`] and half as much again.
     fn pause(&mut self, kind: Kind, error: &CallError) -> Duration {
         if matches!(error, CallError::Superseded) {
             return RETRY_MIN; // matters only if it was not our own newer call
         }
         let backoff = self.retry(kind).next().unwrap_or(RETRY_MAX);
         match error {
-            CallError::RetryLater { after: Some(after), .. } => backoff.max(*after + backoff / 2),
+            CallError::RetryLater { after: Some(after), .. }
+            | CallError::Foreign { after: Some(after), .. } => {
+                backoff.max((*after).min(RETRY_MAX) + backoff / 2)
+            }
             _ => backoff,
         }
     }
@@ -351,7 +363,8 @@ fn ask_again_in(call: &UnderWay, reply: &Reply) -> u64 {
     if call.kind == Kind::Request && !call.wait.is_zero() && (brought || call.was_parked()) {
         return 0;
     }
-    reply.next_request_in_ms.max(ASK_AGAIN_MIN_MS) + rand::random_range(0..ASK_AGAIN_MIN_MS)
+    reply.next_request_in_ms.clamp(ASK_AGAIN_MIN_MS, ASK_AGAIN_MAX_MS)
+        + rand::random_range(0..ASK_AGAIN_MIN_MS)
 }
 
 pub(crate) fn backoff() -> ExponentialBackoff {

@@ -203,6 +203,9 @@ pub enum BuildError {
     /// The client_id can't be one.
     #[error("the client_id {0}")]
     InvalidClientId(String),
+    /// The number of connections is out of range.
+    #[error("the connections to each holder must be 3 to 1000, not {0}")]
+    InvalidConnections(usize),
     /// The generation is out of range.
     #[error("the generation must be 1 to 2^53 - 1, not {0}")]
     InvalidGeneration(u64),

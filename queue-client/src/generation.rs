@@ -4,6 +4,7 @@
 //! on: once, under the generation that the holder named, and only before any call was answered 200. After that it may
 //! hold something, and a higher generation would declare its own work dead.
 
+use queue_wire::SAFE_INTEGER_MAX;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// See the [module](self).
@@ -43,7 +44,9 @@ impl Generation {
         if of < standing.current {
             return true;
         }
-        let Some(named) = named.filter(|named| *named > of) else { return false };
+        let Some(named) = named.filter(|named| *named > of && *named <= SAFE_INTEGER_MAX) else {
+            return false;
+        };
         if standing.admitted || standing.raised {
             return false;
         }

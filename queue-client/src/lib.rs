@@ -98,6 +98,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod addresses;
 mod admission;
 mod blocked;
 mod builder;

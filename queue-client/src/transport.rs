@@ -35,7 +35,10 @@ pub type Calling<'a, T = Reply> = Pin<Box<dyn Future<Output = Result<T, CallErro
 pub trait Transport: Send + Sync + 'static {
     /// Sends `message` about the semaphore `key` and waits for the reply.
     ///
-    /// A call must end by itself some day, with [`CallError::Unreachable`] if nothing else: the next sync waits for it.
+    /// A call must end by itself some day, with [`CallError::Unreachable`] if nothing else. One that hangs holds nothing up:
+    /// what a sync says is said again, in another call, when no answer comes in time ([`ledger`](crate::ledger)). A transport
+    /// with several addresses sends that to another one; it ends a call that waits when it finds no sign of life.
+    ///
     /// A request may take as long as the policy's round wait, up to a minute, and somewhat more; a call with a `wait_ms`
     /// that much longer.
     ///
@@ -81,7 +84,16 @@ pub enum CallError {
         /// What it said.
         detail: String,
     },
-    /// No answer, or none that makes sense; whether the message had an effect is unknown.
+    /// The answer is not one of a holder, but of something on the way to it: it says nothing about the message, and whether
+    /// that had an effect is unknown.
+    #[error("the answer is not one of a holder: {detail}")]
+    Foreign {
+        /// How long the answer asks to wait.
+        after: Option<Duration>,
+        /// Status and headers, for people.
+        detail: String,
+    },
+    /// No answer; whether the message had an effect is unknown.
     #[error("no answer from the holder")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -95,6 +107,7 @@ impl CallError {
             Self::Superseded => "superseded",
             Self::Fenced { .. } => "fenced",
             Self::RetryLater { .. } => "retry_later",
+            Self::Foreign { .. } => "foreign",
             Self::Unreachable(_) => "unreachable",
         }
     }

@@ -92,6 +92,7 @@ async fn names_in_urls() {
     }
 }
 
+/// O-18 too: a compressed body is not taken for bad JSON.
 #[tokio::test]
 async fn routes_methods_and_media_types() {
     let (_db, _holder, api) = holder().await;
@@ -118,6 +119,9 @@ async fn routes_methods_and_media_types() {
     for (kind, status) in [
         ("content-type: text/plain", 415),
         ("content-type: application/x-www-form-urlencoded", 415),
+        ("content-encoding: gzip", 415),
+        ("content-encoding: identity, br", 415),
+        ("content-encoding: identity", 404),
         ("content-type: application/json; charset=utf-8", 404),
         ("content-type: Application/JSON", 404),
         ("accept: text/html", 404),

@@ -50,6 +50,7 @@ mod self_audit;
 mod shutdown;
 mod silence;
 mod sizes;
+mod speech;
 mod storage;
 mod successors;
 mod sweep;

@@ -63,6 +63,9 @@ pub const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 /// The beginning of a client's call, of which a connection carries one after the other.
 const CALL: &[u8] = b"POST /v1/semaphores/";
 
+/// How an HTTP/2 connection begins. The proxy ends it, as one that understands HTTP/1.1 alone, in which calls can be found.
+const HTTP2: &[u8] = b"PRI * HTTP/2.0";
+
 /// Waits for a pattern in the bytes that go to the target.
 #[derive(Debug, Clone)]
 struct Trap {
@@ -277,6 +280,9 @@ impl Pump<'_> {
                 Mode::Delay(delay) => tokio::time::sleep(delay).await,
                 Mode::Throttle(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 Mode::Pass | Mode::CutAfter(_) => {}
+            }
+            if self.way == Way::ToTarget && passed == 0 && bytes.starts_with(HTTP2) {
+                return None;
             }
             to.write_all(bytes).await.ok()?;
             passed += read;

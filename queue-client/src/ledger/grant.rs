@@ -9,9 +9,10 @@
 //!   held against what is confirmed;
 //! - `permits - released` never falls below what runs, whatever of it the holder honoured.
 
-use queue_wire::{GrantReport, GrantVerdict, Status};
+use queue_wire::{COUNT_MAX, GrantReport, GrantVerdict, Status};
 
 use super::BlockId;
+use super::patience::CLAIM_WITHIN_MAX_MS;
 
 #[derive(Debug, Clone)]
 pub(super) struct Grant {
@@ -26,18 +27,21 @@ pub(super) struct Grant {
     heard: u64,
     /// Permits with an item, or on their way to a waiter.
     running: u64,
+    /// How long the holder waits for claims.
+    claim_within: u64,
 }
 
 impl Grant {
-    /// A grant that a reply brought; `None` if nothing of it can be used, or its size or group is missing.
+    /// A grant that a reply brought; `None` if nothing of it can be used, or its size or group is missing or impossible.
     pub(super) fn taken_up(verdict: &GrantVerdict) -> Option<Self> {
         let mut grant = Self {
             group: verdict.group.clone()?,
-            permits: verdict.permits?,
+            permits: verdict.permits.filter(|permits| *permits <= COUNT_MAX)?,
             confirmed: 0,
             released: verdict.released.unwrap_or(0),
             heard: verdict.released.unwrap_or(0),
             running: 0,
+            claim_within: verdict.claim_within_ms.unwrap_or(CLAIM_WITHIN_MAX_MS).min(CLAIM_WITHIN_MAX_MS),
         };
         (grant.released <= grant.permits && grant.hear(verdict)).then_some(grant)
     }
@@ -104,6 +108,11 @@ impl Grant {
     /// Whether the holder has to be told something.
     pub(super) fn due(&self) -> bool {
         self.confirmed < self.permits || self.heard < self.released
+    }
+
+    /// How long the holder waits for claims that it has not confirmed, if there are any.
+    pub(super) fn claim_within(&self) -> Option<u64> {
+        (self.confirmed < self.permits).then_some(self.claim_within)
     }
 
     /// A spare permit is handed out.

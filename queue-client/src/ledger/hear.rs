@@ -1,10 +1,11 @@
 //! What the ledger hears: how each call ended, and what the holder says of its blocks.
 
-use queue_wire::{GrantVerdict, Reply, Status};
+use queue_wire::{GrantVerdict, Reply, SAFE_INTEGER_MAX, Status};
 
 use super::grant::Grant;
 use super::lease::Told;
-use super::speak::{HEARTBEAT_MAX_MS, HEARTBEAT_MIN_MS, Kind, Lane};
+use super::patience::HELD_MAX_MS;
+use super::speak::{Kind, Lane};
 use super::{BlockId, Happening, Ledger};
 
 impl Ledger {
@@ -19,22 +20,25 @@ impl Ledger {
         let ended = self.end(number);
         // What a request reports is taken in in its first round, and it may have been answered after a later one.
         let parked = ended.is_some_and(|ended| ended.kind != Kind::Sync);
-        let told =
-            Told { number, at: ended.map(|ended| ended.sent_at.saturating_add(reply.held_ms)), parked };
+        let held = reply.held_ms.min(HELD_MAX_MS);
+        let told = Told { number, at: ended.map(|ended| ended.sent_at.saturating_add(held)), parked };
         let state_before = self.known_state.clone();
         self.hear_contention(reply);
         let lost_grants: u64 = reply.grants.iter().map(|verdict| self.hear(verdict)).sum();
         let lost_leases: u64 = reply.leases.iter().map(|verdict| self.hear_lease(verdict, told)).sum();
         let lost = lost_grants + lost_leases + self.reconciled();
         self.tell_all |= reply.round < self.seen;
-        self.seen = self.seen.max(reply.round);
+        self.seen = self.seen.max(reply.round.min(SAFE_INTEGER_MAX));
         if self.unanswered.is_some_and(|first| number >= first) {
             self.unanswered = None;
         }
+        if let Some(ended) = ended {
+            self.heard(told.at, reply.report_within_ms, ended.newest);
+            if ended.kind == Kind::Sync && !ended.newest {
+                self.answered_late();
+            }
+        }
         if let Some(ended) = ended.filter(|ended| ended.newest) {
-            let within = reply.report_within_ms.unwrap_or(HEARTBEAT_MAX_MS);
-            let within = within.clamp(HEARTBEAT_MIN_MS, HEARTBEAT_MAX_MS);
-            self.heartbeat_at = told.at.map(|told_at| told_at.saturating_add(within));
             match ended.kind {
                 Kind::Request => {
                     self.demand_turn = self.demand_turn.wrapping_add(1);
@@ -57,9 +61,7 @@ impl Ledger {
         // One that a later call took the place of says nothing about the holder.
         self.tell_all_now |= self.retry(number, retry_at_ms);
         self.tell_all |= self.tell_all_now;
-        let under_way = [self.request.in_flight, self.sync.in_flight];
-        let covered_by =
-            under_way.into_iter().flatten().map(|(later, _)| later).filter(|&later| later > number);
+        let covered_by = [&self.request, &self.sync].into_iter().filter_map(|lane| lane.after(number));
         self.answer_needed(covered_by.min().unwrap_or(self.last_call + 1));
     }
 

@@ -19,7 +19,7 @@ use queue_wire::{COUNT_MAX, LeaseReport, LeaseVerdict};
 
 use super::BlockId;
 use super::fund::{Counts, Fund, Ticket};
-use super::speak::HEARTBEAT_MIN_MS;
+use super::patience::{HEARTBEAT_MIN_MS, TTL_MAX_MS};
 use super::tally::Tally;
 
 /// A lease that was reported is reported again after this part of its ttl, as long as no answer comes.
@@ -77,7 +77,7 @@ impl Lease {
             permits,
             counts: Counts { undrawn, running: 0 },
             fund: None,
-            heard: (verdict.drawn.unwrap_or(0), verdict.released.unwrap_or(0)),
+            heard: (verdict.drawn.unwrap_or(0).min(permits), verdict.released.unwrap_or(0).min(permits)),
             tallied: (0, 0),
             stopped: false,
             stop_said_in: None,
@@ -85,7 +85,7 @@ impl Lease {
             contended: false,
             since,
             base: told.at.unwrap_or(0),
-            ttl: told.at.and(verdict.ttl_ms).unwrap_or(0),
+            ttl: told.at.and(verdict.ttl_ms).unwrap_or(0).min(TTL_MAX_MS),
             said_at: None,
             lapsed: told.at.is_none(),
         })
@@ -113,7 +113,7 @@ impl Lease {
 
     /// The holder said that it is active, and what is left of its ttl. Only a call that reported it prolongs it.
     pub(super) fn renew(&mut self, left: Option<u64>, told: Told) {
-        let (Some(at), Some(left)) = (told.at, left) else { return };
+        let (Some(at), Some(left)) = (told.at, left.map(|left| left.min(TTL_MAX_MS))) else { return };
         if told.number <= self.since {
             return;
         }

@@ -32,8 +32,11 @@ mod lineage;
 mod lineage_tests;
 #[cfg(test)]
 mod model;
+mod patience;
 mod queue;
 mod speak;
+#[cfg(test)]
+mod speech_tests;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -48,6 +51,8 @@ use grant::Grant;
 pub use happening::Happening;
 use lease::Lease;
 use lineage::Lineage;
+use patience::HEARTBEAT_MAX_MS;
+pub use patience::{PATIENCE_MAX_MS, PATIENCE_MIN_MS};
 use queue::Queue;
 use speak::Lane;
 pub use speak::{Call, PARK_MS, REQUEST_PARK_MS, SUPERSEDE_AFTER_MS};
@@ -115,6 +120,8 @@ pub struct Ledger {
     /// Blocks with something to report, groups with more demand than permits, groups with more permits than demand.
     due: BTreeSet<BlockId>,
     due_leases: BTreeSet<BlockId>,
+    /// Grants with unconfirmed claims, by how long the holder waits for them.
+    claims: BTreeSet<(u64, BlockId)>,
     lacking: BTreeSet<String>,
     excess: BTreeSet<String>,
     /// Live leases, by when they have to be reported: those that are trusted, and those that are not any longer.
@@ -145,8 +152,12 @@ pub struct Ledger {
     tell_all: bool,
     /// And does not wait until there is something else to say.
     tell_all_now: bool,
+    /// The sync under way reports every block.
+    tells_all: bool,
     /// When a client that holds something has to be heard again.
     heartbeat_at: Option<u64>,
+    /// How often it has to be heard.
+    report_within: u64,
     /// Which part of more demand than a request may state is stated next.
     demand_turn: usize,
     /// Of the latest reply.
@@ -175,6 +186,7 @@ impl Ledger {
             lost: BTreeMap::new(),
             due: BTreeSet::new(),
             due_leases: BTreeSet::new(),
+            claims: BTreeSet::new(),
             lacking: BTreeSet::new(),
             excess: BTreeSet::new(),
             beats: BTreeSet::new(),
@@ -194,7 +206,9 @@ impl Ledger {
             unanswered: None,
             tell_all: false,
             tell_all_now: false,
+            tells_all: false,
             heartbeat_at: None,
+            report_within: HEARTBEAT_MAX_MS,
             demand_turn: 0,
             happened: Vec::new(),
             tally: Tally::default(),
@@ -377,6 +391,7 @@ impl Ledger {
     fn set(&mut self, id: BlockId, grant: Option<Grant>) {
         let before = self.grants.remove(&id);
         let Some(group) = grant.as_ref().or(before.as_ref()).map(|grant| grant.group.clone()) else { return };
+        self.note_claim(&id, before.as_ref(), grant.as_ref());
         self.queue(&group, |queue| {
             if let Some(before) = &before {
                 queue.remove(&id, before);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use queue_wire::Status;
 
 use super::fund::{Returned, Ticket};
-use super::{BlockId, Call, Identity, Ledger, Waiter};
+use super::{BlockId, Call, Identity, Ledger, PATIENCE_MAX_MS, Waiter};
 use crate::generation::Generation;
 pub(super) use holder::{Holder, lease_verdict, verdict};
 use holder::{Refusal, Told};
@@ -340,6 +340,8 @@ impl World {
         while let Some(call) = self.ledger.next_call(self.now) {
             self.messages.push(call);
         }
+        let again = self.ledger.sync.in_flight.map(|(_, sent_at)| sent_at + PATIENCE_MAX_MS);
+        assert!(again.is_none_or(|at| self.ledger.wake_at() <= Some(at)), "a call that hangs is waited for");
         let mut running = BTreeMap::<&str, u64>::new();
         self.running.iter().for_each(|item| *running.entry(item.block.as_str()).or_default() += 1);
         for (block, items) in running.into_iter().filter(|_| !self.excused) {

@@ -1,8 +1,8 @@
 //! When the ledger has something to say, and the messages that say it.
 //!
 //! At most one request waits, stating demand, and one sync is under way, bringing claims and releases. While a sync is
-//! under way what comes up gathers for the next one, but a lease that has to be reported doesn't wait for an answer that
-//! may be lost; a waiting request is superseded when demand has changed. And while there is a lease one more sync is
+//! under way what comes up gathers for the next one. A sync that is not answered in time is said again (`patience.rs`), and
+//! a lease that has to be reported doesn't wait for an answer that may be lost; a waiting request is superseded when demand has changed. And while there is a lease one more sync is
 //! *parked*: the holder answers it when something has changed for this client, so that a lease that others lack comes
 //! back within a round trip. Everything that may be unsaid is derived from the marks, so a lost message is said again
 //! without being remembered.
@@ -26,10 +26,6 @@ pub const REQUEST_PARK_MS: u64 = 30_000;
 
 /// And for this long as long as the one that was superseded before is not answered, to keep pace with the network.
 const SUPERSEDE_UNANSWERED_AFTER_MS: u64 = 1000;
-/// A holder that wants to hear from its clients more often than this is not obeyed.
-pub(super) const HEARTBEAT_MIN_MS: u64 = 100;
-/// A client that holds anything is heard this often, so that it never counts as unheard, which takes ten minutes.
-pub(super) const HEARTBEAT_MAX_MS: u64 = 300_000;
 /// Parked syncs are sent no closer than this, and when the holder doesn't park them, no closer than that.
 const PARK_PERIOD_MS: u64 = 100;
 const PARK_UNPARKED_PERIOD_MS: u64 = 1000;
@@ -74,12 +70,26 @@ pub(super) struct Ended {
 pub(super) struct Lane {
     pub(super) in_flight: Option<(u64, u64)>,
     earlier: BTreeMap<u64, u64>,
-    not_before: u64,
+    /// How often the newest has been said before, without an answer.
+    pub(super) repeats: u32,
+    /// When the latest was sent.
+    pub(super) sent_at: Option<u64>,
+    pub(super) not_before: u64,
 }
 
 impl Lane {
     fn send(&mut self, number: u64, now_ms: u64) {
-        self.earlier.extend(self.in_flight.replace((number, now_ms)));
+        let unanswered = self.in_flight.replace((number, now_ms));
+        self.repeats = if unanswered.is_some() { self.repeats.saturating_add(1) } else { 0 };
+        self.earlier.extend(unanswered);
+        self.sent_at = Some(now_ms);
+    }
+
+    /// The call after `number` that is under way and was sent first.
+    pub(super) fn after(&self, number: u64) -> Option<u64> {
+        let newest = self.in_flight.map(|(newest, _)| newest);
+        let later = self.earlier.range(number + 1..).next().map(|(earlier, _)| *earlier);
+        later.or(newest.filter(|newest| *newest > number))
     }
 
     pub(super) fn under_way(&self) -> impl Iterator<Item = u64> {
@@ -122,12 +132,12 @@ impl Ledger {
     pub fn heartbeat_at(&self) -> Option<u64> {
         let idle = self.sync.in_flight.is_none();
         let heartbeat = self.heartbeat_at.filter(|_| idle && self.holds_something());
-        let heartbeat = heartbeat.map(|at| at.max(self.sync.not_before));
+        let heartbeat = heartbeat.map(|at| at.max(self.pause_ends_at()));
         let beat = self.beats.first().map(|(at, _)| *at);
         [beat, heartbeat].into_iter().flatten().min().filter(|_| !self.fenced)
     }
 
-    fn holds_something(&self) -> bool {
+    pub(super) fn holds_something(&self) -> bool {
         !self.grants.is_empty() || !self.leases.is_empty()
     }
 
@@ -136,8 +146,9 @@ impl Ledger {
             return None;
         }
         let beat = self.beats.first().map(|(at, _)| *at);
-        if self.sync.in_flight.is_some() {
-            return beat;
+        if let Some((_, sent_at)) = self.sync.in_flight {
+            let again = sent_at.saturating_add(self.patience());
+            return Some(beat.map_or(again, |beat| beat.min(again)));
         }
         let asked = self.request.in_flight.map(|(number, _)| number);
         let asks = self.request_at().is_some();
@@ -148,7 +159,7 @@ impl Ledger {
         let overdue = self.overdue.first().map(|(at, _)| *at);
         let other = [unsaid.then_some(0), heartbeat, overdue].into_iter().flatten().min();
         // A lease is worth a call before the pause ends.
-        [beat, other.map(|at| at.max(self.sync.not_before))].into_iter().flatten().min()
+        [beat, other.map(|at| at.max(self.pause_ends_at()))].into_iter().flatten().min()
     }
 
     /// Somebody may hold something in this client's name that it does not know: it says so, whatever it waits for.
@@ -202,6 +213,8 @@ impl Ledger {
         let mut message = self.message();
         let beats = self.beats.first().is_some_and(|(at, _)| *at <= now_ms);
         let beats = beats || self.overdue.first().is_some_and(|(at, _)| *at <= now_ms);
+        // What was to tell all is not answered.
+        self.tell_all |= self.sync.in_flight.is_some() && self.tells_all;
         let nothing_due = !beats && self.due.is_empty() && self.due_leases.is_empty();
         let fits = self.grants.len() + self.leases.len() <= REPORTS_MAX;
         let everything = nothing_due || (self.tell_all && fits);
@@ -222,6 +235,7 @@ impl Ledger {
             message.grants.get_or_insert_default();
             message.leases.get_or_insert_default();
         }
+        self.tells_all = message.all;
         self.sync.send(self.last_call, now_ms);
         Call { number: self.last_call, endpoint: Endpoint::Sync, message }
     }

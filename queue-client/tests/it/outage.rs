@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use queue_client::wire::Code;
-use queue_client::{CallError, Endpoint};
+use queue_client::{CallError, Endpoint, Event};
 
 use crate::scripted::{client, problem};
 
@@ -27,6 +27,82 @@ async fn an_outage_is_waited_through() {
     let confirmed = holder.confirm(&claim);
     claim.answer(confirmed);
     drop(acquire.await.unwrap().unwrap());
+}
+
+/// O-14: what the other side asks for has a most.
+#[tokio::test(start_paused = true)]
+async fn no_wait_that_a_holder_asks_for_is_obeyed_for_long() {
+    let (_client, semaphore, mut holder) = client();
+    let acquire = tokio::spawn(async move { semaphore.acquire("").await });
+    for seconds in [86_400, u64::MAX] {
+        let sent = tokio::time::Instant::now();
+        let after = Some(Duration::from_secs(seconds));
+        let busy = CallError::RetryLater { after, detail: String::new() };
+        holder.request_of(1).await.answer(Err(busy));
+        let foreign = CallError::Foreign { after, detail: "503".to_owned() };
+        holder.request_of(1).await.answer(Err(foreign));
+        let again = holder.request_of(1).await;
+        assert!(sent.elapsed() <= Duration::from_secs(2 * 15), "{:?}", sent.elapsed());
+        again.answer(Err(CallError::Unreachable("no route".into())));
+    }
+    holder.request_of(1).await.answer(holder.grant("a", "", 1));
+    holder.confirm_next().await;
+    drop(acquire.await.unwrap().unwrap());
+}
+
+/// O-14: neither has what a 200 says.
+#[tokio::test(start_paused = true)]
+async fn no_time_in_a_reply_makes_a_wait_without_end() {
+    let (_client, semaphore, mut holder) = client();
+    let acquire = tokio::spawn(async move { semaphore.acquire("").await });
+    let sent = tokio::time::Instant::now();
+    let mut blocked = holder.nothing(1).unwrap();
+    (blocked.next_request_in_ms, blocked.held_ms) = (u64::MAX, u64::MAX);
+    blocked.report_within_ms = Some(u64::MAX);
+    holder.request_of(1).await.answer(Ok(blocked));
+    let again = holder.request_of(1).await;
+    assert!(sent.elapsed() <= Duration::from_secs(2 * 61), "{:?}", sent.elapsed());
+    again.answer(holder.grant("a", "", 1));
+    holder.confirm_next().await;
+    drop(acquire.await.unwrap().unwrap());
+}
+
+/// O-18: an answer that is not a holder's is waited through, and told.
+#[tokio::test(start_paused = true)]
+async fn a_foreign_answer_is_waited_through_and_told() {
+    let (client, semaphore, mut holder) = client();
+    let mut events = client.events();
+    let acquire = tokio::spawn(async move { semaphore.acquire("").await });
+    let foreign = || Err(CallError::Foreign { after: None, detail: "404 Not Found, text/html".to_owned() });
+    holder.request_of(1).await.answer(foreign());
+    let Some(Event::Unreachable { error, .. }) = events.next().await else { panic!("it is told") };
+    assert!(error.contains("not one of a holder: 404"), "{error}");
+    holder.request_of(1).await.answer(holder.grant("a", "", 1));
+    holder.expect(Endpoint::Sync).await.answer(foreign());
+    holder.confirm_next().await;
+    drop(acquire.await.unwrap().unwrap());
+}
+
+/// O-10: a sync that hangs holds up no other: its repetition claims, and the late answer changes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_hangs_is_said_again_while_it_is_open() {
+    let (client, semaphore, mut holder) = client();
+    let acquire = tokio::spawn(async move { semaphore.acquire("").await });
+    holder.request_of(1).await.answer(holder.grant("a", "", 1));
+    let hangs = holder.expect(Endpoint::Sync).await;
+    let again = holder.expect(Endpoint::Sync).await;
+    assert!(!hangs.is_given_up());
+    assert_eq!((hangs.reports(), again.reports()), (vec![("a", 1, 0)], vec![("a", 1, 0)]));
+    let (late, confirmed) = (holder.confirm(&hangs), holder.confirm(&again));
+    again.answer(confirmed);
+    let permit = acquire.await.unwrap().unwrap();
+    hangs.answer(late);
+    drop(permit);
+    let release = holder.expect(Endpoint::Sync).await;
+    assert_eq!(release.reports(), [("a", 1, 1)]);
+    let confirmed = holder.confirm(&release);
+    release.answer(confirmed);
+    client.drain().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

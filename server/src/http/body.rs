@@ -6,7 +6,7 @@ use crate::refusal::Refusal;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body_util::BodyExt;
 use queue_wire::BODY_MAX_BYTES;
 use std::time::Duration;
@@ -31,6 +31,9 @@ impl<S: Sync> FromRequest<S> for JsonBody {
         if !is_json(request.headers()) {
             return Err(ApiError::UnsupportedMediaType);
         }
+        if !is_plain(request.headers()) {
+            return Err(ApiError::UnsupportedEncoding);
+        }
         match tokio::time::timeout(PATIENCE, read(request.into_body())).await {
             Ok(body) => body.map(Self),
             Err(_) => Err(ApiError::RequestTimeout),
@@ -43,6 +46,13 @@ fn is_json(headers: &HeaderMap) -> bool {
         let kind = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
         kind.trim().eq_ignore_ascii_case("application/json")
     })
+}
+
+fn is_plain(headers: &HeaderMap) -> bool {
+    let encodings = headers.get_all(CONTENT_ENCODING).iter();
+    encodings
+        .map(|encoding| encoding.as_bytes().trim_ascii())
+        .all(|encoding| encoding.eq_ignore_ascii_case(b"identity"))
 }
 
 async fn read(mut body: Body) -> Result<Vec<u8>, ApiError> {

@@ -4,7 +4,7 @@ use crate::refusal::Refusal;
 use crate::request::Invalid;
 use crate::store::{PolicyError, SettleError, StoreError};
 use crate::trouble;
-use axum::http::header::{CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use queue_wire::{BODY_MAX_BYTES, Code, Problem};
@@ -23,6 +23,8 @@ pub(super) enum ApiError {
     Part { part: &'static str, detail: String },
     #[error("the content type must be application/json: send the header content-type, as curl --json does")]
     UnsupportedMediaType,
+    #[error("the body must not be compressed: send it without the header content-encoding")]
+    UnsupportedEncoding,
     #[error("the body must be at most {BODY_MAX_BYTES} bytes")]
     BodyTooLarge,
     #[error("the body did not arrive in time")]
@@ -86,7 +88,7 @@ impl ApiError {
             | Self::Part { .. }
             | Self::Policy(PolicyError::Invalid { .. })
             | Self::Refused(Refusal::Invalid { .. }) => Code::InvalidRequest,
-            Self::UnsupportedMediaType => Code::UnsupportedMediaType,
+            Self::UnsupportedMediaType | Self::UnsupportedEncoding => Code::UnsupportedMediaType,
             Self::BodyTooLarge => Code::BodyTooLarge,
             Self::RequestTimeout => Code::RequestTimeout,
             Self::Unauthenticated(_) => Code::Unauthenticated,
@@ -177,6 +179,9 @@ impl IntoResponse for ApiError {
         response.headers_mut().remove(CONTENT_LENGTH);
         if matches!(problem.code, Code::TooManyWaiting | Code::Unavailable | Code::ShuttingDown) {
             response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_S);
+        }
+        if matches!(self, Self::UnsupportedEncoding) {
+            response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         if problem.code == Code::Unauthenticated {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

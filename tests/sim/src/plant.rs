@@ -79,6 +79,10 @@ pub enum Plant {
     NeverWakes,
     /// A process that is shut out goes on drawing.
     GoesOnFenced,
+    /// A client says nothing while a call hangs.
+    HeartbeatBehindHung,
+    /// A client whose task has ended takes it for running.
+    FlagOfDeadDriver,
 }
 
 impl Plant {
@@ -124,6 +128,9 @@ impl Plant {
         Self::GoesOnFenced,
     ];
 
+    /// Those that only show where calls hang.
+    pub const HANGING: [Self; 2] = [Self::HeartbeatBehindHung, Self::FlagOfDeadDriver];
+
     /// The promise that it breaks, and that the simulation must find broken.
     pub fn breaks(self) -> &'static str {
         match self {
@@ -142,7 +149,9 @@ impl Plant {
             | Self::ResumedStayLive
             | Self::ReleasesResumed
             | Self::SilenceInOutage
-            | Self::GoesOnFenced => "P2",
+            | Self::GoesOnFenced
+            | Self::HeartbeatBehindHung
+            | Self::FlagOfDeadDriver => "P2",
             Self::AddsReports
             | Self::FreesRetired
             | Self::HeartbeatFrees

@@ -2,7 +2,7 @@
 //!
 //! `SIM_STEPS` says how many steps to take in all (600,000 unless said), `SIM_SEED` with which seed to begin.
 
-use pgsemaphore_sim::{Plant, WORLD_STEPS, simulate, simulate_many};
+use pgsemaphore_sim::{Plant, WORLD_STEPS, simulate, simulate_hanging, simulate_many};
 
 /// Seeds of worlds that found something once, each with what it was.
 const KEPT: &str = include_str!("../kept-seeds.txt");
@@ -52,11 +52,47 @@ fn the_same_seed_is_the_same_world() {
 #[test]
 fn every_planted_bug_is_found() {
     for plant in Plant::ALL {
-        let found = |seed| simulate(seed, WORLD_STEPS, Some(plant), false).violation;
+        // A ledger that is lied to may also fail an assertion of its own; that is no finding of the audit.
+        let world = |seed| simulate(seed, WORLD_STEPS, Some(plant), false).violation;
+        let found = |seed| std::panic::catch_unwind(|| world(seed)).ok().flatten();
         let finds = |seed: &u64| found(*seed).is_some_and(|violation| violation.promise == plant.breaks());
         let seed = (0..500).find(finds);
         let seed =
             seed.unwrap_or_else(|| panic!("{plant:?} breaks {} unseen: {:?}", plant.breaks(), found(0)));
+        println!("{plant:?} is found with seed {seed}");
+    }
+}
+
+/// O-10, O-12: every call hangs with probability 0.2, and one holder at a time answers nobody.
+#[test]
+fn where_calls_hang_nobody_is_declared_dead_and_all_are_served() {
+    let (first, steps) = (wanted("SIM_SEED", 0), wanted("SIM_STEPS", 600_000) / 4);
+    let (mut taken, mut seed, mut census) = (0, first, std::collections::BTreeMap::new());
+    while taken < steps {
+        let outcome = simulate_hanging(seed, WORLD_STEPS, None, false);
+        assert!(outcome.violation.is_none(), "seed {seed}: {:?}", outcome.violation);
+        for (name, times) in outcome.census {
+            *census.entry(name).or_insert(0) += times;
+        }
+        (taken, seed) = (taken + outcome.steps, seed + 1);
+    }
+    println!("{taken} steps where calls hang, seeds {first} to {}: {census:#?}", seed - 1);
+    for what in
+        ["a call hangs", "a holder freezes", "calls are cut off", "answers are cut off", "a runtime ends"]
+    {
+        assert!(census.get(what).is_some_and(|times| *times >= 20), "{what} hardly happens: {census:?}");
+    }
+}
+
+#[test]
+fn every_planted_bug_of_hanging_calls_is_found() {
+    for plant in Plant::HANGING {
+        let finds = |seed: &u64| {
+            let found = simulate_hanging(*seed, WORLD_STEPS, Some(plant), false).violation;
+            found.is_some_and(|violation| violation.promise == plant.breaks())
+        };
+        let seed =
+            (0..100).find(finds).unwrap_or_else(|| panic!("{plant:?} breaks {} unseen", plant.breaks()));
         println!("{plant:?} is found with seed {seed}");
     }
 }

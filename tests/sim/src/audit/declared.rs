@@ -18,6 +18,8 @@ pub(super) struct Declarations {
     /// When a client was last heard, and moments until which holders were away.
     heard_at: BTreeMap<String, DbTime>,
     unheard_at: BTreeSet<DbTime>,
+    /// Every process lives and speaks in time.
+    everybody_lives: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +73,11 @@ impl Audit {
         self.declarations.processes.insert(process, started);
     }
 
+    /// Nobody may be declared dead by silence.
+    pub(crate) fn everybody_lives(&mut self) {
+        self.declarations.everybody_lives = true;
+    }
+
     /// A process hears that others speak for its client.
     pub(crate) fn shut_out(&mut self, process: u32) {
         self.die(&[process]);
@@ -121,6 +128,9 @@ impl Audit {
         // A transaction that was frozen knows nothing of what was since it read.
         let unheard = self.declarations.unheard_at.range(..=committed.now).next_back().copied();
         let since = heard.max(unheard);
+        if self.declarations.everybody_lives {
+            return violated("P2", format!("{client} lives and is declared dead, heard {heard:?}"));
+        }
         let silent = after.zip(since).is_some_and(|(after, since)| committed.now - since >= after);
         let speaks = committed.calls.iter().any(|call| call.message.client_id == client && call.is_heard());
         if !silent || speaks {

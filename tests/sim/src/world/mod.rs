@@ -10,6 +10,7 @@
 mod census;
 mod drain;
 mod faults;
+mod hanging;
 pub(crate) mod holder;
 pub(crate) mod network;
 mod other;
@@ -25,6 +26,7 @@ use crate::plant::Plant;
 use crate::random::Random;
 use crate::store::{Limits, MemoryStore, Rows};
 use crate::trace::Trace;
+pub use hanging::simulate_hanging;
 use holder::Holder;
 use network::{CallName, Network, Packet};
 use other::Other;

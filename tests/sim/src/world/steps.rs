@@ -154,7 +154,7 @@ impl World {
     }
 
     /// Whoever is parked is looked at.
-    fn look_again(&mut self, at: usize) -> bool {
+    pub(super) fn look_again(&mut self, at: usize) -> bool {
         self.conclude(at);
         self.holders[at].roused = true;
         self.holders[at].look_again()

@@ -1,0 +1,47 @@
+//! How a process with many keys speaks to a holder.
+
+use std::time::Duration;
+
+use pgsemaphore_tests::{Db, InProcess, until, within_reason};
+use queue_client::QueueClient;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+/// Connections of this machine to a port of the holder, from the other side too.
+fn connections_to(url: &str) -> usize {
+    let port: u16 = url.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("a port");
+    let remote = format!(":{port:04X} 01 ");
+    let table = std::fs::read_to_string("/proc/self/net/tcp").expect("the kernel's table");
+    table.lines().filter(|line| line.contains(&remote)).count()
+}
+
+/// O-29: the number of connections does not grow with the number of keys, and no call waits behind those that wait.
+#[tokio::test]
+async fn a_thousand_keys_share_a_few_connections() {
+    let db = Db::new().await;
+    let holder = InProcess::start(db.url()).await;
+    holder.policy("full:*", json!({"limit": 0, "round_period_ms": 0})).await;
+    holder.policy("free", json!({"limit": 1})).await;
+    let client = QueueClient::builder().client_id("w").url(holder.url()).build().expect("a client");
+    let mut waiting = JoinSet::new();
+    for number in 0..1_200 {
+        let semaphore = client.semaphore(format!("full:{number}"));
+        waiting.spawn(async move { semaphore.acquire("").await });
+    }
+    until("all of them wait at the holder", async || {
+        let blocked: i64 = sqlx::query_scalar("SELECT count(*) FROM pgsemaphore.blocked")
+            .fetch_one(db.pool())
+            .await
+            .expect("the view");
+        blocked == 1_200
+    })
+    .await;
+    assert!(connections_to(holder.url()) <= 20, "{} connections", connections_to(holder.url()));
+    let semaphore = client.semaphore("free");
+    let permit = within_reason("a permit of another key", semaphore.acquire("")).await.expect("a permit");
+    drop(permit);
+    assert!(connections_to(holder.url()) <= 20, "{} connections", connections_to(holder.url()));
+    waiting.abort_all();
+    while waiting.join_next().await.is_some() {}
+    within_reason("a drain", client.drain_timeout(Duration::from_secs(60))).await.expect("drained");
+}
