@@ -53,7 +53,8 @@ pub struct Builder {
 
 impl Builder {
     /// Adds a holder, such as `http://127.0.0.1:7432`. Any holder answers any call; with several, a call goes to another
-    /// one when the first can't be reached.
+    /// one when the first can't be reached, and what is not answered in time is said to another one too. An address that
+    /// did not answer is asked last until it does.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.urls.push(url.into());
         self

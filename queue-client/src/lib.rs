@@ -87,7 +87,8 @@
 //! One task per key, which lives while anything is waited for or held, talks to a holder. Demand goes out in a *request*
 //! that waits for the key's next round, and is kept by the holder while it gets nothing; what it is granted is claimed in
 //! a *sync*, one for all that wait; released permits are reported at once, those that come up meanwhile together. Every five minutes at least, or as often as the
-//! policy asks for, what is held is reported whole. The decisions are made by [`ledger::Ledger`], a
+//! policy asks for, what is held is reported whole. Nothing waits for a call that hangs: what it said is said again, at
+//! another address, in time for what the holder promised. The decisions are made by [`ledger::Ledger`], a
 //! state machine without I/O, clock or randomness; messages go by any [`Transport`], by default [`HttpTransport`].
 //!
 //! Where the semaphore's policy provides leases, a request may also bring one: a block of permits that are given at once

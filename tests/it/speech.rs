@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pgsemaphore_tests::{Db, InProcess, until, within_reason};
+use pgsemaphore_tests::{Db, InProcess, Process, until, within_reason};
 use queue_client::QueueClient;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -44,4 +44,20 @@ async fn a_thousand_keys_share_a_few_connections() {
     waiting.abort_all();
     while waiting.join_next().await.is_some() {}
     within_reason("a drain", client.drain_timeout(Duration::from_secs(60))).await.expect("drained");
+}
+
+/// O-18: proxies of the environment are for other things.
+#[tokio::test]
+async fn a_client_passes_proxies_of_the_environment_by() {
+    let db = Db::new().await;
+    let holder = InProcess::start(db.url()).await;
+    holder.policy("k", json!({"limit": 1})).await;
+    let nobody = "http://127.0.0.1:1";
+    let proxies = ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"].map(|name| (name, nobody));
+    let mut queue = Process::start_binary_in("queue", [holder.url(), "w", "k", "fresh"], &proxies);
+    queue.say("start 1").await;
+    until("the job has a permit", async || queue.stdout().contains("started 1")).await;
+    queue.say("end 1").await;
+    queue.say("drain").await;
+    until("it is drained", async || queue.stdout().contains("drained")).await;
 }

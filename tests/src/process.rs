@@ -64,7 +64,20 @@ impl Process {
         name: &str,
         arguments: impl IntoIterator<Item = I>,
     ) -> Self {
-        Self::spawn(&mut Command::new(binary(name)), arguments, &[])
+        Self::start_binary_in(name, arguments, &[])
+    }
+
+    /// As [`Process::start_binary`], with these variables.
+    ///
+    /// # Panics
+    ///
+    /// When the binary has not been built.
+    pub fn start_binary_in<I: AsRef<std::ffi::OsStr>>(
+        name: &str,
+        arguments: impl IntoIterator<Item = I>,
+        variables: &[(&str, &str)],
+    ) -> Self {
+        Self::spawn(&mut Command::new(binary(name)), arguments, variables)
     }
 
     fn spawn<I: AsRef<std::ffi::OsStr>>(

@@ -22,4 +22,4 @@ pub use audit::Violation;
 pub use plant::Plant;
 pub use search::{Bounds, Search, search};
 pub use store::{Conflict, Difference, Limits, MemoryStore, Rows, Transaction};
-pub use world::{Outcome, Totals, WORLD_STEPS, simulate, simulate_hanging, simulate_many};
+pub use world::{Outcome, Simulate, Totals, WORLD_STEPS, simulate, simulate_hanging, simulate_many};

@@ -2,7 +2,7 @@
 //!
 //! `SIM_STEPS` says how many steps to take in all (600,000 unless said), `SIM_SEED` with which seed to begin.
 
-use pgsemaphore_sim::{Plant, WORLD_STEPS, simulate, simulate_hanging, simulate_many};
+use pgsemaphore_sim::{Plant, Totals, WORLD_STEPS, simulate, simulate_hanging, simulate_many};
 
 /// Seeds of worlds that found something once, each with what it was.
 const KEPT: &str = include_str!("../kept-seeds.txt");
@@ -14,7 +14,7 @@ fn wanted(name: &str, default: u64) -> u64 {
 #[test]
 fn no_promise_is_broken() {
     let (first, steps) = (wanted("SIM_SEED", 0), wanted("SIM_STEPS", 600_000));
-    match simulate_many(first, steps) {
+    match simulate_many(simulate, first, steps) {
         Ok(totals) => {
             println!("{} steps, seeds {first} to {}: no violation", totals.steps, totals.next_seed - 1);
             println!("{:#?}", totals.census);
@@ -67,16 +67,11 @@ fn every_planted_bug_is_found() {
 #[test]
 fn where_calls_hang_nobody_is_declared_dead_and_all_are_served() {
     let (first, steps) = (wanted("SIM_SEED", 0), wanted("SIM_STEPS", 600_000) / 4);
-    let (mut taken, mut seed, mut census) = (0, first, std::collections::BTreeMap::new());
-    while taken < steps {
-        let outcome = simulate_hanging(seed, WORLD_STEPS, None, false);
-        assert!(outcome.violation.is_none(), "seed {seed}: {:?}", outcome.violation);
-        for (name, times) in outcome.census {
-            *census.entry(name).or_insert(0) += times;
-        }
-        (taken, seed) = (taken + outcome.steps, seed + 1);
-    }
-    println!("{taken} steps where calls hang, seeds {first} to {}: {census:#?}", seed - 1);
+    let totals = simulate_many(simulate_hanging, first, steps);
+    let Totals { census, steps, .. } = totals.unwrap_or_else(|(seed, outcome)| {
+        panic!("seed {seed}, `simulate --hanging --trace {seed}` shows all of it: {:?}", outcome.violation)
+    });
+    println!("{steps} steps where calls hang: {census:#?}");
     for what in
         ["a call hangs", "a holder freezes", "calls are cut off", "answers are cut off", "a runtime ends"]
     {

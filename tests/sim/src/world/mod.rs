@@ -70,11 +70,14 @@ pub fn simulate(seed: u64, steps: u64, plant: Option<Plant>, trace: bool) -> Out
 /// Steps of one world before it is drained.
 pub const WORLD_STEPS: u64 = 2_000;
 
-/// Runs worlds from `first_seed` on until they took `steps` together.
+/// A kind of world: [`simulate`] or [`simulate_hanging`].
+pub type Simulate = fn(seed: u64, steps: u64, plant: Option<Plant>, trace: bool) -> Outcome;
+
+/// Runs worlds of a kind from `first_seed` on until they took `steps` together.
 ///
 /// # Errors
 /// The seed of the first world in which a promise was broken, with the world's trace.
-pub fn simulate_many(first_seed: u64, steps: u64) -> Result<Totals, (u64, Outcome)> {
+pub fn simulate_many(simulate: Simulate, first_seed: u64, steps: u64) -> Result<Totals, (u64, Outcome)> {
     let mut totals = Totals { next_seed: first_seed, steps: 0, census: BTreeMap::new() };
     while totals.steps < steps {
         let outcome = simulate(totals.next_seed, WORLD_STEPS, None, false);
