@@ -222,8 +222,11 @@ impl Http {
         line: &Line<'_>,
         answer: impl Future<Output = Result<A, CallError>>,
     ) -> Result<A, CallError> {
+        if !line.is_http1 || !line.waits {
+            return answer.await;
+        }
         let mut answer = pin!(answer);
-        while line.is_http1 && line.waits {
+        loop {
             tokio::select! {
                 answer = &mut answer => return answer,
                 () = sleep(LIFE_TIMEOUT) => {}
@@ -235,7 +238,6 @@ impl Http {
                 }
             }
         }
-        answer.await
     }
 
     /// Whether the address answers a cheap call.
