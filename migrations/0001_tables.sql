@@ -170,8 +170,9 @@ CREATE TABLE pgsemaphore_data.clients (
     PRIMARY KEY (key, client_id)
 ) WITH (fillfactor = 20);
 COMMENT ON TABLE pgsemaphore_data.clients IS 'Clients heard of on a key.';
--- A client's name never changes, so this index ends no HOT update.
-CREATE INDEX clients_by_id ON pgsemaphore_data.clients (client_id);
+-- A client's name never changes, so this index ends no HOT update. It has the key too: the planner may take it for the
+-- client of one key, and the predicate lock then does not cover the same client's rows on all other keys.
+CREATE INDEX clients_by_id ON pgsemaphore_data.clients (client_id, key);
 COMMENT ON INDEX pgsemaphore_data.clients_by_id IS 'On which keys a client was heard, for takeovers of all of them.';
 COMMENT ON COLUMN pgsemaphore_data.clients.last_seen IS 'Last committed message, written when it is older than 20 s, or than a tenth of what makes a silent client count as dead.';
 COMMENT ON COLUMN pgsemaphore_data.clients.generation IS 'Highest generation heard; NULL before the first message.';

@@ -40,6 +40,32 @@ async fn plan(connection: &mut PgConnection, sql: &str) -> String {
     rows.join("\n")
 }
 
+/// Keys of one client and one group, with a block each.
+async fn fill(connection: &mut PgConnection, keys: i64) {
+    for statement in [
+        "INSERT INTO pgsemaphore_data.semaphores (key) SELECT 'k' || n FROM generate_series(1, $1) AS n",
+        "INSERT INTO pgsemaphore_data.slots (key, slot) SELECT 'k' || n, 0 FROM generate_series(1, $1) AS n",
+        "INSERT INTO pgsemaphore_data.pending (key, n) SELECT 'k' || n, 0 FROM generate_series(1, $1) AS n",
+        "INSERT INTO pgsemaphore_data.clients (key, client_id) SELECT 'k' || n, 'c' FROM generate_series(1, $1) AS n",
+        "INSERT INTO pgsemaphore_data.group_usage (key, grp) SELECT 'k' || n, 'g' FROM generate_series(1, $1) AS n",
+    ] {
+        let statement = format!("{statement} ON CONFLICT DO NOTHING");
+        sqlx::query(AssertSqlSafe(statement))
+            .bind(keys)
+            .persistent(false)
+            .execute(&mut *connection)
+            .await
+            .expect("rows");
+    }
+    for limit in 1..=keys.min(1000) {
+        let pattern = format!("k{limit}");
+        let set = "SELECT pgsemaphore.set_limit($1, 5), pgsemaphore.set_group_limit($1, 'g', 5)";
+        sqlx::query(set).bind(pattern).persistent(false).execute(&mut *connection).await.expect("a policy");
+    }
+    sqlx::raw_sql("ANALYZE").execute(connection).await.expect("ANALYZE");
+}
+
+/// With statistics of no row, of one and of many: a plan that is made while tables are small is kept.
 #[tokio::test]
 async fn every_statement_of_a_round_finds_its_rows_by_the_key() {
     let db = Db::new().await;
@@ -48,6 +74,13 @@ async fn every_statement_of_a_round_finds_its_rows_by_the_key() {
         let set = format!("SET {name} = '{value}'");
         sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut connection).await.expect("a setting");
     }
+    for keys in [0, 1, 10_000] {
+        fill(&mut connection, keys).await;
+        check_plans(&mut connection, keys).await;
+    }
+}
+
+async fn check_plans(connection: &mut PgConnection, keys: i64) {
     let mut checked = 0;
     for path in queries() {
         let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
@@ -57,14 +90,19 @@ async fn every_statement_of_a_round_finds_its_rows_by_the_key() {
         if ["drop_schemas", "lock_semaphores"].contains(&name.as_str()) {
             continue; // such have no plan
         }
-        let plan = plan(&mut connection, &sql).await;
+        let plan = plan(connection, &sql).await;
         let in_round = ["take_", "read_", "write_"].iter().any(|verb| name.starts_with(verb));
         if !in_round || SCANS.contains(&name.as_str()) {
             continue;
         }
         checked += 1;
         let scanned = TABLES.iter().find(|table| plan.contains(&format!("Seq Scan on {table}")));
-        assert_eq!(scanned, None, "{name} scans a table:\n{plan}");
+        assert_eq!(scanned, None, "{name} scans a table of {keys} keys:\n{plan}");
+        // The condition on the index names the key wherever it names the client, whichever index it is.
+        let by_client_alone = plan.lines().filter(|line| line.contains("Index Cond")).any(|line| {
+            line.contains("client_id =") && !line.contains("key =") && name != "read_keys_of_client"
+        });
+        assert!(!by_client_alone, "{name} looks at a client's rows on all of {keys} keys:\n{plan}");
     }
     assert!(checked > 15, "{checked} statements checked");
 }
