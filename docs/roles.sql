@@ -24,11 +24,12 @@ BEGIN
 END
 $$;
 
--- Readers: views. The views call three functions that answer no more than the views show; without USAGE of their
+-- Readers: views. The views call four functions that answer no more than the views show; without USAGE of their
 -- schema nobody can name them.
 GRANT USAGE ON SCHEMA pgsemaphore TO pgsemaphore_reader, pg_monitor;
 GRANT SELECT ON ALL TABLES IN SCHEMA pgsemaphore TO pgsemaphore_reader, pg_monitor;
-GRANT EXECUTE ON FUNCTION pgsemaphore_data.policy_for, pgsemaphore_data.policy_extra, pgsemaphore_data.is_alive
+GRANT EXECUTE ON FUNCTION pgsemaphore_data.policy_for, pgsemaphore_data.policy_extra, pgsemaphore_data.is_alive,
+    pgsemaphore_data.this_database
 TO pgsemaphore_reader, pg_monitor;
 
 -- Admins: the functions of schema pgsemaphore, which run with their owner's rights, and what the commands read.

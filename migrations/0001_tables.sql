@@ -205,10 +205,12 @@ COMMENT ON TABLE pgsemaphore_data.audit IS 'Declarations: permits that came back
 CREATE TABLE pgsemaphore_data.holders (
     holder text COLLATE "C" PRIMARY KEY,
     url text NOT NULL,
+    database text NOT NULL,
     started_at timestamptz NOT NULL,
     last_heartbeat timestamptz NOT NULL,
     returned_at timestamptz
 ) WITH (fillfactor = 20);
+COMMENT ON COLUMN pgsemaphore_data.holders.database IS 'The database into which its last heartbeat was written, as this_database() names it: in a copy of this table the rows of the original differ.';
 COMMENT ON COLUMN pgsemaphore_data.holders.returned_at IS 'When it last spoke again after it had missed three heartbeats while others had not; it is no home for a while then.';
 COMMENT ON TABLE pgsemaphore_data.holders IS 'Holders that run, one row each, written with every heartbeat.';
 

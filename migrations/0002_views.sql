@@ -227,11 +227,24 @@ COMMENT ON COLUMN pgsemaphore.leases.status IS 'active, or retired: nothing more
 COMMENT ON COLUMN pgsemaphore.leases.stopped IS 'Its client said that it draws nothing more.';
 COMMENT ON COLUMN pgsemaphore.leases.ttl_ms IS 'It is retired when nobody reports it for this long.';
 
-CREATE FUNCTION pgsemaphore_data.is_alive(last_heartbeat timestamptz, OUT alive boolean)
+-- A dump, a logical replica and CREATE DATABASE ... TEMPLATE differ from their original in the cluster's identifier or in
+-- the database's oid. A copy of the files (base backup, snapshot, promoted standby) has both, but its server was started
+-- at another time than the original's, which may still run.
+CREATE FUNCTION pgsemaphore_data.this_database(OUT database text)
+LANGUAGE sql STABLE PARALLEL SAFE
+SET search_path = pg_catalog
+AS $$
+    SELECT format('%s/%s/%s', c.system_identifier, d.oid, (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint)
+    FROM pg_control_system() AS c, pg_database AS d
+    WHERE d.datname = current_database()
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.this_database IS 'The name of this database that no copy of it shares: cluster, oid, and start of the server.';
+
+CREATE FUNCTION pgsemaphore_data.is_alive(last_heartbeat timestamptz, database text, this_database text, OUT alive boolean)
 LANGUAGE sql VOLATILE PARALLEL SAFE
 SET search_path = pg_catalog
-AS $$ SELECT last_heartbeat > clock_timestamp() - interval '3 seconds' $$;
-COMMENT ON FUNCTION pgsemaphore_data.is_alive IS 'Whether a holder with that last heartbeat runs: one a second is due, three may be missed.';
+AS $$ SELECT last_heartbeat > clock_timestamp() - interval '3 seconds' AND database = this_database $$;
+COMMENT ON FUNCTION pgsemaphore_data.is_alive IS 'Whether a holder with that last heartbeat, into that database, runs over this one: one a second is due, three may be missed.';
 
 CREATE FUNCTION pgsemaphore_data.serving_since(OUT since timestamptz)
 LANGUAGE sql VOLATILE PARALLEL SAFE
@@ -239,19 +252,23 @@ SET search_path = pg_catalog
 AS $$
     SELECT greatest(s.since, pg_postmaster_start_time())
     FROM pgsemaphore_data.serving AS s
-    WHERE EXISTS (SELECT FROM pgsemaphore_data.holders AS h WHERE pgsemaphore_data.is_alive(h.last_heartbeat))
+    WHERE EXISTS (SELECT FROM pgsemaphore_data.holders AS h WHERE pgsemaphore_data.is_alive(h.last_heartbeat, h.database, pgsemaphore_data.this_database()))
 $$;
 COMMENT ON FUNCTION pgsemaphore_data.serving_since IS 'Since when clients can be heard without a break; NULL if no holder runs.';
 
 CREATE VIEW pgsemaphore.holders AS
-SELECT h.holder, h.url, h.started_at, h.last_heartbeat, pgsemaphore_data.is_alive(h.last_heartbeat) AS live
+SELECT
+    h.holder, h.url, h.started_at, h.last_heartbeat,
+    pgsemaphore_data.is_alive(h.last_heartbeat, h.database, pgsemaphore_data.this_database()) AS live,
+    h.database
 FROM pgsemaphore_data.holders AS h;
 COMMENT ON VIEW pgsemaphore.holders IS 'Holders that run, or ended without saying so.';
 COMMENT ON COLUMN pgsemaphore.holders.holder IS 'Its name, random for each start.';
 COMMENT ON COLUMN pgsemaphore.holders.url IS 'Where other holders reach it.';
 COMMENT ON COLUMN pgsemaphore.holders.started_at IS 'Since when it runs.';
 COMMENT ON COLUMN pgsemaphore.holders.last_heartbeat IS 'When it last said that it runs; once a second is due.';
-COMMENT ON COLUMN pgsemaphore.holders.live IS 'It missed fewer than three heartbeats.';
+COMMENT ON COLUMN pgsemaphore.holders.live IS 'It runs over this database and missed fewer than three heartbeats.';
+COMMENT ON COLUMN pgsemaphore.holders.database IS 'The database that it writes to: cluster, oid, and start of the server. Another one than live rows have: the row came here with a copy.';
 
 CREATE VIEW pgsemaphore.audit AS
 SELECT a.at, a.key, a.client_id, a.action, a.actor, a.generation, a.grants, a.leases, a.detail

@@ -25,7 +25,7 @@ pub enum AcquireError {
         key: String,
     },
     /// The holder will not accept this client's calls, for instance because its token is wrong or lacks the scope.
-    #[error("the holder refused ({} {}): {}; correct it, then acquire again", .0.status, .0.title, .0.detail)]
+    #[error("the holder refused: {0}; correct it, then acquire again")]
     Refused(Box<Problem>),
     /// The holder has shut this process out of the semaphore: another one took over under its `client_id`, or somebody
     /// settled the client. Permits that it holds of this semaphore are not counted any more
@@ -75,9 +75,8 @@ pub enum AcquireError {
 pub enum DrainError {
     /// The holder will not accept this client's last reports.
     #[error(
-        "the holder refused the last reports of {key:?} ({} {}): {}; \
-         correct it and drain again, or let an operator settle the client",
-        .problem.status, .problem.title, .problem.detail
+        "the holder refused the last reports of {key:?}: {problem}; \
+         correct it and drain again, or let an operator settle the client"
     )]
     Refused {
         /// The semaphore whose permits may still be counted.
@@ -170,7 +169,7 @@ pub struct ResumeError {
 #[non_exhaustive]
 pub enum TakeOverError {
     /// The holder will not accept this client's calls, for instance because its token is wrong or lacks the scope.
-    #[error("the holder refused ({} {}): {}; correct it, then take over again", .0.status, .0.title, .0.detail)]
+    #[error("the holder refused: {0}; correct it, then take over again")]
     Refused(Box<Problem>),
     /// The process is a fork of the one that made the client, and both would go by one name.
     #[error(

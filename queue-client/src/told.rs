@@ -16,26 +16,30 @@ impl Inner {
 
 fn log(event: &Event) {
     match event {
-        Event::Granted { key, group, permits } => tracing::debug!(%key, group, permits, "granted"),
-        Event::Leased { key, group, permits } => tracing::debug!(%key, group, permits, "leased"),
+        Event::Granted { key, group, permits } => tracing::debug!(key = &**key, group, permits, "granted"),
+        Event::Leased { key, group, permits } => tracing::debug!(key = &**key, group, permits, "leased"),
         Event::LeaseRetired { key, group, undrawn } => {
-            tracing::debug!(%key, group, undrawn, "the holder wants a lease back");
+            tracing::debug!(key = &**key, group, undrawn, "the holder wants a lease back");
         }
         Event::Blocked { key, group, count, reason } => {
-            tracing::debug!(%key, group, count, ?reason, "no permit");
+            tracing::debug!(key = &**key, group, count, ?reason, "no permit");
         }
         Event::Contended { key, contended, groups } => {
-            tracing::debug!(%key, contended, ?groups, "others lack permits, or do not any more");
+            tracing::debug!(key = &**key, contended, ?groups, "others lack permits, or do not any more");
         }
         Event::Fenced { key, generation } => {
-            tracing::error!(%key, generation, "this process is shut out: what runs on the semaphore is not counted");
+            tracing::error!(
+                key = &**key,
+                generation,
+                "this process is shut out: what runs on the semaphore is not counted"
+            );
         }
         Event::Uncounted { key, items } => {
-            tracing::warn!(%key, items, "the holder no longer counts items that still run");
+            tracing::warn!(key = &**key, items, "the holder no longer counts items that still run");
         }
-        Event::Reachable { key, after } => tracing::info!(%key, ?after, "a holder answers again"),
+        Event::Reachable { key, after } => tracing::info!(key = &**key, ?after, "a holder answers again"),
         Event::HeartbeatLate { key, late_by } => {
-            tracing::warn!(%key, ?late_by, "a heartbeat is late: something blocks the runtime");
+            tracing::warn!(key = &**key, ?late_by, "a heartbeat is late: something blocks the runtime");
         }
         // The first of many is logged: see `driver.rs`. The last is told to one listener.
         Event::Unreachable { .. } | Event::Missed { .. } => {}

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use queue_wire::{Message, Problem, Reply, TakenOver, Takeover};
+use queue_wire::{Message, Problem, Reply, TakenOver, Takeover, printable};
 
 /// What a message is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,10 +61,10 @@ pub trait Transport: Send + Sync + 'static {
 #[non_exhaustive]
 pub enum CallError {
     /// The holder will never accept this message from this client (400, 401, 403 and the like). Repeating is no use.
-    #[error("the holder refused: {}", .0.detail)]
+    #[error("the holder refused: {0}")]
     Refused(Box<Problem>),
     /// No policy covers the key (404 `semaphore_not_found`). A sync gets this only if no block of it exists either.
-    #[error("no policy covers the semaphore: {}", .0.detail)]
+    #[error("no policy covers the semaphore: {0}")]
     NotFound(Box<Problem>),
     /// A later call of this process took this one's place (409 `superseded`).
     #[error("a later call took this one's place")]
@@ -77,7 +77,7 @@ pub enum CallError {
         generation: Option<u64>,
     },
     /// The holder can't answer now (429, 503 and the like).
-    #[error("the holder asks to come back later: {detail}")]
+    #[error("the holder asks to come back later: {}", printable(detail))]
     RetryLater {
         /// How long the holder asks to be left alone.
         after: Option<Duration>,

@@ -4,6 +4,7 @@
 //! it differently run two rounds, and the key's row decides between them. The live holders are read with each
 //! heartbeat, by the database's clock. A holder whose own heartbeat is stale is alone: it may have missed anything.
 
+use crate::address;
 use crate::rendezvous;
 use pgsemaphore_allocation::SemaphoreKey;
 use std::collections::HashMap;
@@ -21,6 +22,8 @@ const PASSED_OVER: Duration = Duration::from_secs(5);
 pub(crate) struct Peer {
     pub(crate) name: String,
     pub(crate) url: String,
+    /// The database that both use, as the heartbeat names it.
+    pub(crate) database: String,
     /// Whether it may be a home: it did not miss heartbeats lately.
     pub(crate) steady: bool,
 }
@@ -51,7 +54,14 @@ impl Homes {
         let before = self.view.send_replace(View { at: Some(at), live: live.clone() }).live;
         let lacks = |peers: &[Arc<Peer>], name: &str| peers.iter().all(|peer| peer.name != name);
         for peer in live.iter().filter(|peer| peer.name != self.me && lacks(&before, &peer.name)) {
-            tracing::info!(holder = peer.name, url = peer.url, "another holder runs");
+            match address::check(&peer.url) {
+                Ok(()) => tracing::info!(holder = peer.name, url = peer.url, "another holder runs"),
+                Err(why) => tracing::warn!(
+                    holder = peer.name,
+                    url = peer.url,
+                    "nothing is passed on to a holder: its --advertise-url {why}"
+                ),
+            }
         }
         for peer in before.iter().filter(|peer| lacks(&live, &peer.name)) {
             tracing::info!(holder = peer.name, url = peer.url, "another holder is gone");
@@ -66,8 +76,18 @@ impl Homes {
         }
         let mut passed_over = self.passed_over.lock().unwrap_or_else(PoisonError::into_inner);
         passed_over.retain(|_, until| now < *until);
-        let homes = view.live.iter().filter(|peer| peer.steady && !passed_over.contains_key(&peer.name));
+        let may_be_home = |peer: &&Arc<Peer>| {
+            peer.steady && !passed_over.contains_key(&peer.name) && address::check(&peer.url).is_ok()
+        };
+        let homes = view.live.iter().filter(may_be_home);
         rendezvous::first(key.as_str(), homes, |peer| &peer.name).filter(|home| home.name != self.me).cloned()
+    }
+
+    /// Whether a request that was passed on in this database means this holder. The database of its latest heartbeat
+    /// counts: one that was restored from a copy of the other knows its name, too.
+    pub(crate) fn is_meant(&self, holder: &str, database: &str) -> bool {
+        let view = self.view.borrow();
+        holder == self.me && view.live.iter().any(|peer| peer.name == self.me && peer.database == database)
     }
 
     /// Passes a home over for a while, which did not answer; others are homes of its keys meanwhile. Whether that is new.
@@ -93,7 +113,7 @@ mod tests {
     use std::time::Instant;
 
     fn peer(name: &str, steady: bool) -> Peer {
-        Peer { name: name.to_owned(), url: format!("http://{name}"), steady }
+        Peer { name: name.to_owned(), url: format!("http://{name}"), database: "1/2/3".to_owned(), steady }
     }
 
     /// The homes of many keys, this holder as "here".
@@ -122,6 +142,26 @@ mod tests {
         assert_eq!(homes(&seen, now), set(&["b"]));
         seen.learn(vec![peer("a", false), peer("b", false)], now);
         assert_eq!(homes(&seen, now), set(&["here"]));
+    }
+
+    /// O-09: the row of another holder may say anything.
+    #[test]
+    fn a_holder_at_an_address_that_is_none_is_no_home() {
+        let (seen, now) = (Homes::new("a"), clock::now());
+        let strange = Peer { url: "http://u@c:1".to_owned(), ..peer("c", true) };
+        seen.learn(vec![peer("a", true), peer("b", true), strange], now);
+        assert_eq!(homes(&seen, now), set(&["here", "b"]));
+    }
+
+    /// O-07
+    #[test]
+    fn a_request_means_this_holder_in_its_own_database_only() {
+        let seen = Homes::new("a");
+        assert!(!seen.is_meant("a", "1/2/3"), "it does not know its database yet");
+        seen.learn(vec![peer("a", true), peer("b", true)], clock::now());
+        assert!(seen.is_meant("a", "1/2/3"));
+        assert!(!seen.is_meant("a", "1/2/4"));
+        assert!(!seen.is_meant("b", "1/2/3"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 pub mod access;
 mod actor;
+mod address;
 mod claims;
 pub mod cli;
 mod clock;

@@ -23,7 +23,7 @@ pub(crate) async fn fails(db: &Db, arguments: &[&str]) -> (i32, String) {
 }
 
 async fn run(db: &Db, arguments: &[&str]) -> (i32, String, String) {
-    Process::run([arguments, &["--database-url", db.url()]].concat()).await
+    Process::run_in(arguments, &[("PGSEMAPHORE_DATABASE_URL", db.url())]).await
 }
 
 #[tokio::test]

@@ -121,12 +121,11 @@ async fn time_counts_from_the_arrival_at_the_first_holder() {
     let reply = heard(call(&other.caller(), &key, message)).await.ok();
     assert_eq!(reply["blocked"][0]["reason"], "limit", "{reply}");
     assert!(started.elapsed() >= Duration::from_millis(1_000));
-    let name: String = sqlx::query_scalar("SELECT holder FROM pgsemaphore.holders WHERE url = $1")
-        .bind(home.url())
-        .fetch_one(db.pool())
-        .await
-        .expect("the home");
-    let headers = [&format!("pgsemaphore-home: {name}")[..], "pgsemaphore-waited-ms: 30000"];
+    let query = sqlx::query_as("SELECT holder, database FROM pgsemaphore.holders WHERE url = $1");
+    let (name, database): (String, String) =
+        query.bind(home.url()).fetch_one(db.pool()).await.expect("the home");
+    let of_the_hop = [format!("pgsemaphore-home: {name}"), format!("pgsemaphore-database: {database}")];
+    let headers = [&of_the_hop[0], &of_the_hop[1][..], "pgsemaphore-waited-ms: 30000"];
     let target = format!("/v1/semaphores/{key}/request");
     let mut message = waits(&Worker::new("waiter"), 0);
     message["wait_ms"] = json!(30_000);
@@ -324,9 +323,10 @@ async fn a_holder_that_missed_heartbeats_is_no_home_for_a_while() {
     let db = Db::new().await;
     let beat = async |holder: &str| {
         let query = sqlx::query_as(BEAT).bind(holder).bind("http://x");
-        let mut live: Vec<(String, String, bool)> = query.fetch_all(db.pool()).await.expect("a heartbeat");
+        let mut live: Vec<(String, String, String, bool)> =
+            query.fetch_all(db.pool()).await.expect("a heartbeat");
         live.sort();
-        live.into_iter().map(|(holder, _, steady)| (holder, steady)).collect::<Vec<_>>()
+        live.into_iter().map(|(holder, _, _, steady)| (holder, steady)).collect::<Vec<_>>()
     };
     let age = async |what: &str| {
         sqlx::raw_sql(sqlx::AssertSqlSafe(what.to_owned())).execute(db.pool()).await.expect("SQL");

@@ -77,11 +77,14 @@ async fn only_holders_pass_requests_on() {
     let db = Db::new().await;
     set_policy(&db).await;
     let holder = serve(&db, &with("between-us")).await;
-    let name: String = sqlx::query_scalar("SELECT holder FROM pgsemaphore.holders")
-        .fetch_one(db.pool())
-        .await
-        .expect("the holder");
-    let hop = [&format!("pgsemaphore-home: {name}")[..], "pgsemaphore-waited-ms: 50000"];
+    let (name, database): (String, String) =
+        sqlx::query_as("SELECT holder, database FROM pgsemaphore.holders")
+            .fetch_one(db.pool())
+            .await
+            .expect("the holder");
+    let [home, in_database] =
+        [format!("pgsemaphore-home: {name}"), format!("pgsemaphore-database: {database}")];
+    let hop = [&home[..], &in_database, "pgsemaphore-waited-ms: 50000"];
     let forged = [&hop[..], &["content-type: application/json"]].concat();
     let api = Api::new(holder.url());
     let ask = async |token: &str, target: &str| {
@@ -142,7 +145,9 @@ async fn a_token_between_holders_alone_is_a_mistake() {
     let (code, _, stderr) = Process::run_in(["serve"], &[("PGSEMAPHORE_HOLDER_TOKEN", "t0ken")]).await;
     assert_eq!(code, 2, "{stderr}");
     assert!(stderr.contains("--holder-token-file") && !stderr.contains("t0ken"), "{stderr}");
-    for url in ["ftp://h", "h:1", "http://", "http://u:p@h", "http://h?q"] {
+    for url in
+        ["ftp://h", "h:1", "http://", "http://u:p@h", "http://h?q", "http://h/path", "http://0.0.0.0:1"]
+    {
         let (code, _, stderr) = Process::run(["serve", "--advertise-url", url]).await;
         assert_eq!(code, 2, "{url}: {stderr}");
     }

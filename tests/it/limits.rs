@@ -38,7 +38,7 @@ async fn rest(mut stream: TcpStream) -> String {
 }
 
 fn body_that_never_ends(sent: usize) -> Vec<u8> {
-    let head = "POST /v1/semaphores/k/sync HTTP/1.1\r\nhost: x\r\ncontent-length: 4000000\r\n\r\n";
+    let head = "POST /v1/semaphores/k/sync HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4000000\r\n\r\n";
     [head.as_bytes(), &vec![b' '; sent]].concat()
 }
 
@@ -68,13 +68,13 @@ async fn a_key_and_a_holder_have_so_many_waiting_requests_and_no_more() {
 async fn who_takes_too_long_is_cut_and_told_why_if_possible() {
     let db = Db::new().await;
     let holder = Serve::start(db.url()).await;
-    let sent = [&b""[..], b"P", b"PRI * HTTP/2.0\r\n", b"GET /healthz HTTP/1.1\r\nhost: x\r\n"];
+    let sent = [&b""[..], b"P", b"PRI * HTTP/2.0\r\n", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"];
     let mut cut = Vec::new();
     for sent in sent {
         cut.extend(connections(holder.url(), 1, sent).await.into_iter().map(rest));
     }
     let told = connections(holder.url(), 1, &body_that_never_ends(10)).await.into_iter().map(rest);
-    let idle = connections(holder.url(), 1, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let idle = connections(holder.url(), 1, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let (cut, told, idle) = within_reason("all of them end", async {
         tokio::join!(join_all(cut), join_all(told), join_all(idle.into_iter().map(rest)))
     })
@@ -90,7 +90,8 @@ async fn a_sender_that_is_slow_but_moves_is_heard() {
     let holder = InProcess::start(db.url()).await;
     holder.policy("*", policy()).await;
     let body = message("slow", json!({"demand": [{"group": "", "count": 1}]})).to_string();
-    let head = "POST /v1/semaphores/k/request HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: ";
+    let head =
+        "POST /v1/semaphores/k/request HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: ";
     let mut stream = connections(holder.url(), 1, head.as_bytes()).await.remove(0);
     for byte in format!("{}\r\n\r\n{body}", body.len()).bytes() {
         stream.write_all(&[byte]).await.expect("it is sent");
@@ -126,8 +127,11 @@ async fn further_connections_wait_until_one_ends() {
     let db = Db::new().await;
     let holder = Serve::start_with(db.url(), &["--connections", "3"]).await;
     let held = connections(holder.url(), 3, b"GET").await;
-    let further =
-        connections(holder.url(), 1, b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    let further = connections(
+        holder.url(),
+        1,
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+    );
     let further = further.await.into_iter().map(rest).next().expect("a connection");
     let mut further = Box::pin(further);
     tokio::time::sleep(Duration::from_millis(200)).await;

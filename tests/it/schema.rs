@@ -76,7 +76,7 @@ async fn views_have_their_documented_columns() {
         "grants(key, id, client_id, grp, permits, claimed, released, status, claim_deadline, created_at)",
         "group_limits(pattern, grp, permit_limit)",
         "group_usage(key, grp, permit_limit, grants, leases, contended)",
-        "holders(holder, url, started_at, last_heartbeat, live)",
+        "holders(holder, url, started_at, last_heartbeat, live, database)",
         "leases(key, id, client_id, grp, permits, drawn, released, footprint, status, stopped, ttl_ms, last_report, created_at)",
         "usage(key, pattern, permit_limit, extra, grants, leases, available, contended, round, last_round_at)",
     ];

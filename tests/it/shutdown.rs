@@ -34,7 +34,8 @@ async fn exchange(url: &str, bytes: &[u8]) -> JoinHandle<Vec<u8>> {
 /// A call that leaves its connection open.
 fn post(path: &str, body: &Value) -> Vec<u8> {
     let body = body.to_string();
-    format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        .into_bytes()
 }
 
 async fn text(answer: JoinHandle<Vec<u8>>) -> String {
@@ -68,7 +69,7 @@ async fn who_waits_is_sent_elsewhere_and_no_connection_stays() {
     caller.policy("slow", &policy(1, 60_000)).await;
     caller.policy("full", &policy(0, 0)).await;
 
-    let idle = exchange(holder.url(), b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let idle = exchange(holder.url(), b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let park = |client: &str| {
         let mut message = Worker::new(client).wants(1);
         message["wait_ms"] = json!(60_000);

@@ -9,6 +9,7 @@
 
 mod limits;
 mod message;
+mod printable;
 mod problem;
 mod reply;
 mod strict;
@@ -18,6 +19,7 @@ pub use strict::check_text;
 
 pub use limits::*;
 pub use message::{Demand, GrantReport, LeaseReport, Message};
+pub use printable::printable;
 pub use problem::{Code, Problem};
 pub use reply::{Blocked, GrantVerdict, LeaseVerdict, Reason, Reply, Status};
 pub use takeover::{FencedKey, TakenOver, TakenOverKey, Takeover};

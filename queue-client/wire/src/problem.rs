@@ -1,6 +1,10 @@
 //! Errors as they travel: `application/problem+json` (RFC 9457) with a stable `code`.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
+
+use crate::printable;
 
 /// The body of every answer that is not a success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +30,13 @@ pub struct Problem {
     /// The request's id, also in the header `x-request-id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+}
+
+/// For people: what another process says of itself, on one line.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.status, printable(&self.title), printable(&self.detail))
+    }
 }
 
 /// Stable codes of errors.

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::CliError;
 use super::database::DatabaseArgs;
-use super::output::{group_name, print, table};
+use super::output::{Page, Rows, group_name, print, print_line, table};
 use super::policy::actor;
 use crate::store::Drift;
 use crate::{Store, StoreError};
@@ -32,14 +32,15 @@ pub(super) async fn run(args: AuditArgs) -> Result<(), CliError> {
     };
     let (keys, drift) = audited.map_err(failed)?;
     if drift.is_empty() {
-        return print(&format!("{keys} semaphores: no counter differs from the blocks that it counts\n"));
+        return print_line(&format!("{keys} semaphores: no counter differs from the blocks that it counts"));
     }
     if !args.repair {
-        print(&shown(&drift))?;
+        print(Page::default().table(&shown(&drift)))?;
         return Err(CliError::Drift(drift.len()));
     }
     let repaired = repair(&store, &drift).await.map_err(failed)?;
-    print(&format!("{}{} counters were put right\n", shown(&repaired), repaired.len()))
+    let summary = format!("{} counters were put right", repaired.len());
+    print(Page::default().table(&shown(&repaired)).line(&summary))
 }
 
 /// How many keys were counted, and what differs.
@@ -70,7 +71,7 @@ async fn repair(store: &Store, drift: &[Drift]) -> Result<Vec<Drift>, StoreError
     Ok(repaired)
 }
 
-fn shown(drift: &[Drift]) -> String {
+fn shown(drift: &[Drift]) -> Rows {
     let mut rows = table(&["KEY", "GROUP", "COUNTER", ">STORED", ">ACTUAL"]);
     for Drift { key, grp, counter, stored, actual } in drift {
         rows.add_row([
@@ -81,5 +82,5 @@ fn shown(drift: &[Drift]) -> String {
             actual.to_string(),
         ]);
     }
-    format!("{rows}\n")
+    rows
 }

@@ -5,7 +5,7 @@ use pgsemaphore_allocation::{ClientId, SemaphoreKey};
 
 use super::CliError;
 use super::database::DatabaseArgs;
-use super::output::{ago, print, print_json, table};
+use super::output::{Page, ago, print, print_json, print_line, table};
 use super::policy::actor;
 use crate::store::KnownClient;
 
@@ -63,9 +63,11 @@ async fn list(args: &ListArgs) -> Result<(), CliError> {
     if args.json { print_json(&clients) } else { print(&listed(&clients)) }
 }
 
-fn listed(clients: &[KnownClient]) -> String {
+fn listed(clients: &[KnownClient]) -> Page {
+    let mut page = Page::default();
     if clients.is_empty() {
-        return "no such clients\n".to_owned();
+        page.line("no such clients");
+        return page;
     }
     let mut rows = table(&["KEY", "CLIENT", ">GENERATION", ">GRANTS", ">LEASES", ">LAST SEEN", "STATE"]);
     for client in clients {
@@ -79,7 +81,8 @@ fn listed(clients: &[KnownClient]) -> String {
             if client.unheard { "unheard" } else { "heard" }.to_owned(),
         ]);
     }
-    format!("{rows}\n")
+    page.table(&rows);
+    page
 }
 
 async fn settle(args: &SettleArgs) -> Result<(), CliError> {
@@ -90,8 +93,8 @@ async fn settle(args: &SettleArgs) -> Result<(), CliError> {
     if args.json {
         return print_json(&settled);
     }
-    print(&format!(
-        "{} of {}: {} permits of grants and {} of leases came back; generations below {} are refused\n",
+    print_line(&format!(
+        "{} of {}: {} permits of grants and {} of leases came back; generations below {} are refused",
         settled.client_id, settled.key, settled.grants, settled.leases, settled.generation
     ))
 }

@@ -1,13 +1,11 @@
 //! `explain KEY [GROUP]`: limit, used, by whom, what waits, for which reason, since when, and what would unblock it.
 
-use std::fmt::Write as _;
-
 use clap::Args;
 use serde::Serialize;
 
 use super::CliError;
 use super::database::DatabaseArgs;
-use super::output::{ago, group_name, print, print_json, table};
+use super::output::{Page, Rows, ago, group_name, print, print_json, table};
 use super::remedies::{self, Remedy};
 use crate::store::{BlockedUsage, GroupUsage, Held, Situation, Usage};
 
@@ -51,7 +49,7 @@ pub(super) async fn run(args: ExplainArgs) -> Result<(), CliError> {
     let situation = situation.map_err(|error| CliError::database(&database, error))?;
     let situation = situation.ok_or_else(|| CliError::NoSemaphore(args.key.clone()))?;
     let explanation = explained(situation, args.group.as_deref());
-    if args.json { print_json(&explanation) } else { print(&explanation.text()) }
+    if args.json { print_json(&explanation) } else { print(&explanation.page()) }
 }
 
 fn explained(mut situation: Situation, group: Option<&str>) -> Explanation {
@@ -91,34 +89,36 @@ fn group_usage(usage: &Usage, group: &str) -> GroupUsage {
 }
 
 impl Explanation {
-    fn text(&self) -> String {
+    fn page(&self) -> Page {
+        let mut page = Page::default();
         let policy = self.pattern.as_ref().map_or_else(|| "no policy".to_owned(), |p| format!("policy {p}"));
-        let mut text = format!("{}, {policy}\n", self.key);
+        page.line(&format!("{}, {policy}", self.key));
         let limit = self.limit.map(i64::from);
-        text.push_str(&level("limit", limit, self.grants, self.leases, self.available));
+        page.line(&level("limit", limit, self.grants, self.leases, self.available));
         if self.extra > 0 {
-            let _ = writeln!(text, "leases may use {} more", self.extra);
+            page.line(&format!("leases may use {} more", self.extra));
         }
         if let Some(group) = &self.group {
             let name = format!("group {}: limit", group_name(&group.group));
             let left = group.limit.map(|limit| limit - group.grants - group.leases);
-            text.push_str(&level(&name, group.limit, group.grants, group.leases, left));
+            page.line(&level(&name, group.limit, group.grants, group.leases, left));
         }
         if !self.held.is_empty() {
-            let _ = write!(text, "\n{}\n", held(&self.held));
+            page.line("").table(&held(&self.held));
         }
+        page.line("");
         if self.blocked.is_empty() {
-            text.push_str("\nnothing waits\n");
+            page.line("nothing waits");
         } else {
-            let _ = write!(text, "\n{}\n", waiting(&self.blocked));
+            page.table(&waiting(&self.blocked));
         }
         if !self.unblock.is_empty() {
-            text.push('\n');
+            page.line("");
         }
         for remedy in &self.unblock {
-            let _ = writeln!(text, "{}: {}", remedy.reason, remedy.what);
+            page.line(&format!("{}: {}", remedy.reason, remedy.what));
         }
-        text
+        page
     }
 }
 
@@ -130,10 +130,10 @@ fn level(name: &str, limit: Option<i64>, grants: i64, leases: i64, left: Option<
         Some(left) => format!(": {left} left"),
         None => String::new(),
     };
-    format!("{name} {limit}, used {} ({grants} by grants, {leases} by leases){left}\n", grants + leases)
+    format!("{name} {limit}, used {} ({grants} by grants, {leases} by leases){left}", grants + leases)
 }
 
-fn held(held: &[Held]) -> impl std::fmt::Display {
+fn held(held: &[Held]) -> Rows {
     let mut rows = table(&["HELD BY", "GROUP", ">GRANTS", ">LEASES", ">LAST SEEN", "STATE"]);
     for entry in held {
         rows.add_row([
@@ -148,7 +148,7 @@ fn held(held: &[Held]) -> impl std::fmt::Display {
     rows
 }
 
-fn waiting(blocked: &[BlockedUsage]) -> impl std::fmt::Display {
+fn waiting(blocked: &[BlockedUsage]) -> Rows {
     let mut rows = table(&["WAITS", "GROUP", ">ITEMS", "REASON", ">SINCE"]);
     for entry in blocked {
         rows.add_row([

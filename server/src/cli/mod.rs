@@ -14,6 +14,7 @@ mod output;
 mod policy;
 mod policy_fields;
 mod policy_file;
+mod quote;
 mod remedies;
 mod roles;
 mod serve;
@@ -21,7 +22,7 @@ mod uninstall;
 mod usage;
 
 pub(crate) use error::CliError;
-pub(crate) use output::table;
+pub(crate) use output::{Rows, table};
 
 use std::process::ExitCode;
 
@@ -87,7 +88,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-            eprintln!("pgsemaphore: {line}");
+            eprintln!("pgsemaphore: {}", queue_wire::printable(&line));
             ExitCode::from(error.exit_code())
         }
     }
@@ -119,7 +120,7 @@ async fn run(command: Command, telemetry: &Telemetry) -> Result<(), CliError> {
         Command::Migrate(args) => {
             let (store, url) = args.database.connect(1).await?;
             store.migrate().await.map_err(|error| CliError::database(&url, error))?;
-            output::print("the schema is up to date\n")
+            output::print_line("the schema is up to date")
         }
         Command::Policy(command) => policy::run(command).await,
         Command::Roles(command) => roles::run(command).await,

@@ -1,13 +1,60 @@
-//! Standard output, and tables on it.
+//! Standard output: pages of lines and tables for people, and JSON for programs.
+//!
+//! Keys, groups, clients, reasons and functions are texts of others. A [`Page`] is the only thing that is printed for
+//! people, and everything that enters one becomes printable: no command can forget it.
 
-use std::io::{ErrorKind, Write as _};
+use std::fmt;
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use queue_wire::printable;
 
 use super::CliError;
 
-/// Writes to standard output. A reader that has gone (`| head`) is no failure.
-pub(super) fn print(text: &str) -> Result<(), CliError> {
+const CLEAR_SCREEN: &str = "\x1b[2J\x1b[H";
+
+/// What a command tells people.
+#[derive(Debug, Default)]
+pub(super) struct Page(String);
+
+impl Page {
+    /// One line.
+    pub(super) fn line(&mut self, line: &str) -> &mut Self {
+        self.0.push_str(&printable(line));
+        self.0.push('\n');
+        self
+    }
+
+    /// All rows of a table.
+    pub(super) fn table(&mut self, table: &Rows) -> &mut Self {
+        self.0.push_str(&format!("{table}\n"));
+        self
+    }
+}
+
+/// Writes a page.
+pub(super) fn print(page: &Page) -> Result<(), CliError> {
+    write(&page.0)
+}
+
+/// Writes a page of one line.
+pub(super) fn print_line(line: &str) -> Result<(), CliError> {
+    print(Page::default().line(line))
+}
+
+/// Writes a value as indented JSON.
+pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| CliError::Output(error.into()))?;
+    write(&format!("{text}\n"))
+}
+
+/// Clears the screen, if standard output is one.
+pub(super) fn clear_screen() -> Result<(), CliError> {
+    if std::io::stdout().is_terminal() { write(CLEAR_SCREEN) } else { Ok(()) }
+}
+
+/// A reader that has gone (`| head`) is no failure.
+fn write(text: &str) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CliError::Output(error)),
@@ -15,14 +62,12 @@ pub(super) fn print(text: &str) -> Result<(), CliError> {
     }
 }
 
-/// Writes a value as indented JSON.
-pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| CliError::Output(error.into()))?;
-    print(&format!("{text}\n"))
-}
+/// A table without frames, which can be cut and grepped.
+#[derive(Debug)]
+pub(crate) struct Rows(Table);
 
-/// A table without frames, which can be cut and grepped; columns whose title starts with `>` are aligned to the right.
-pub(crate) fn table(titles: &[&str]) -> Table {
+/// A table; columns whose title starts with `>` are aligned to the right.
+pub(crate) fn table(titles: &[&str]) -> Rows {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(titles.iter().map(|title| Cell::new(title.trim_start_matches('>'))));
@@ -34,7 +79,35 @@ pub(crate) fn table(titles: &[&str]) -> Table {
             }
         }
     }
-    table
+    Rows(table)
+}
+
+impl Rows {
+    /// Adds a row.
+    pub(crate) fn add_row<const COLUMNS: usize>(&mut self, cells: [String; COLUMNS]) {
+        self.0.add_row(cells.map(|cell| printable_cell(&cell)));
+    }
+
+    /// Whether it has no rows.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Columns are parted by two spaces: a text has none that would look like the next column.
+fn printable_cell(text: &str) -> String {
+    let shown = printable(text);
+    let inner = shown.trim_matches(' ');
+    if inner.len() == shown.len() && !shown.contains("  ") {
+        return shown.into_owned();
+    }
+    shown.replace(' ', "\\u{20}")
 }
 
 /// A value, or a dash where there is none.
@@ -54,25 +127,22 @@ pub(super) fn ago(millis: i64) -> String {
     unit.map_or_else(|| format!("{millis} ms"), |(size, name)| format!("{} {name}", millis / size))
 }
 
-/// A word as a shell reads it.
-pub(super) fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+,=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::shell_word;
+    use super::{Page, printable_cell, table};
 
+    /// O-06
     #[test]
-    fn a_shell_reads_what_was_meant() {
-        assert_eq!(shell_word("account:42"), "account:42");
-        assert_eq!(shell_word("account:*"), "'account:*'");
-        assert_eq!(shell_word(""), "''");
-        assert_eq!(shell_word("it's; $x"), r"'it'\''s; $x'");
+    fn a_text_can_forge_neither_a_line_nor_a_row_nor_a_column() {
+        let mut rows = table(&["KEY", ">LIMIT"]);
+        rows.add_row(["a\nb  7\u{1b}[2J".to_owned(), "1".to_owned()]);
+        let mut page = Page::default();
+        page.line("no\nline").table(&rows);
+        let lines: Vec<&str> = page.0.lines().map(str::trim_end).collect();
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert_eq!(lines[0], r"no\nline");
+        assert!(lines[2].starts_with(r"a\nb\u{20}\u{20}7\u{1b}[2J  "), "{lines:?}");
+        assert_eq!(printable_cell("nightly jobs"), "nightly jobs");
+        assert_eq!(printable_cell(" x"), r"\u{20}x");
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::CliError;
 use super::database::DatabaseArgs;
-use super::output::{group_name, or_dash, print, print_json, table};
+use super::output::{Page, group_name, or_dash, print, print_json, print_line, table};
 use super::policy_fields::PolicyFields;
 use super::policy_file;
 use crate::store::Policy;
@@ -121,12 +121,14 @@ async fn delete(args: &PatternArgs) -> Result<(), CliError> {
         .delete_policy(&args.pattern, &actor())
         .await
         .map_err(|error| CliError::policy(&args.pattern, &database, error))?;
-    print(&format!("{}: deleted\n", args.pattern))
+    print_line(&format!("{}: deleted", args.pattern))
 }
 
-fn listed(policies: &[Policy]) -> String {
+fn listed(policies: &[Policy]) -> Page {
+    let mut page = Page::default();
     if policies.is_empty() {
-        return "no policies yet: `pgsemaphore policy set PATTERN --limit N` makes one\n".to_owned();
+        page.line("no policies yet: `pgsemaphore policy set PATTERN --limit N` makes one");
+        return page;
     }
     let mut rows = table(&["PATTERN", ">LIMIT", "GROUP LIMITS", "PROVISIONING", "STATE", "SET BY", "SET AT"]);
     for policy in policies {
@@ -146,7 +148,8 @@ fn listed(policies: &[Policy]) -> String {
             policy.set_at.clone(),
         ]);
     }
-    format!("{rows}\n")
+    page.table(&rows);
+    page
 }
 
 /// `G=N`; a group may contain `=`, a limit may not.

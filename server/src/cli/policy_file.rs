@@ -1,7 +1,6 @@
 //! `policy apply -f FILE`: policies as a file declares them, such as one that a deployment mounts.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -10,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::CliError;
 use super::database::DatabaseArgs;
-use super::output::print;
+use super::output::{Page, print};
 use super::policy::user;
 use crate::json::{self, Rules};
 use crate::policy_body;
@@ -74,20 +73,19 @@ fn in_policy(pattern: &str, detail: &str) -> String {
     format!("policy {pattern:?}: {detail}")
 }
 
-fn told(policies: &[(String, String)], applied: &[Applied]) -> String {
-    let mut text = String::new();
+fn told(policies: &[(String, String)], applied: &[Applied]) -> Page {
+    let mut page = Page::default();
     for ((pattern, _), applied) in policies.iter().zip(applied) {
         let Applied { outcome, set_by, set_at } = applied;
         let (by, at) = (set_by.as_deref().unwrap_or("nobody"), set_at.as_deref().unwrap_or("never"));
-        let _ = match outcome {
-            Outcome::Created => writeln!(text, "{pattern}: created"),
-            Outcome::Changed => writeln!(text, "{pattern}: changed"),
-            Outcome::Unchanged => writeln!(text, "{pattern}: unchanged"),
-            Outcome::LeftAlone => writeln!(
-                text,
+        page.line(&match outcome {
+            Outcome::Created => format!("{pattern}: created"),
+            Outcome::Changed => format!("{pattern}: changed"),
+            Outcome::Unchanged => format!("{pattern}: unchanged"),
+            Outcome::LeftAlone => format!(
                 "{pattern}: left alone, because it differs and was last changed by {by} at {at} (--force overwrites it)"
             ),
-        };
+        });
     }
-    text
+    page
 }

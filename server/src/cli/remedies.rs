@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::output::{group_name, shell_word};
+use super::output::group_name;
+use super::quote::{arguments, shell_word, sql_literal};
 use crate::store::{Held, Policy, Situation};
 
 /// Holders that are named.
@@ -42,9 +43,8 @@ pub(super) fn of(situation: &Situation) -> Vec<Remedy> {
         reason: UNHEARD.to_owned(),
         group: None,
         what: format!(
-            "{client} holds permits and was not heard for over 10 minutes; if it is gone: `pgsemaphore client settle {} {}`",
-            shell_word(&situation.usage.key),
-            shell_word(client)
+            "{client} holds permits and was not heard for over 10 minutes; if it is gone: `pgsemaphore client settle {}`",
+            arguments(&[&situation.usage.key, client])
         ),
     }));
     remedies
@@ -72,8 +72,7 @@ fn paused(policy: &Policy, group: &str) -> Option<String> {
     let (others, this): (Vec<&String>, Vec<&String>) =
         policy.paused_groups.iter().partition(|other| *other != group);
     this.first()?;
-    let options: Vec<String> =
-        others.iter().map(|other| format!("--paused-groups {}", shell_word(other))).collect();
+    let options: Vec<String> = others.iter().map(|other| option("--paused-groups", other)).collect();
     let options = if options.is_empty() { "--paused-groups null".to_owned() } else { options.join(" ") };
     Some(format!("unpause group {}: {}", group_name(group), set(policy, &options)))
 }
@@ -97,9 +96,9 @@ fn unresolved(policy: &Policy, key: &str) -> Option<String> {
     .collect();
     (!functions.is_empty()).then(|| {
         format!(
-            "{} failed, took too long or answered NULL: call it for {} in psql, and repair it",
+            "{} failed, took too long or answered NULL: call it for key {} in psql, and repair it",
             functions.join(" or "),
-            shell_word(key)
+            sql_literal(key)
         )
     })
 }
@@ -109,7 +108,7 @@ fn group_limit(situation: &Situation, policy: &Policy, group: &str) -> String {
     let ceiling = usage.and_then(|usage| usage.limit);
     let raise = match (ceiling, &policy.group_limit_function) {
         (Some(ceiling), _) => {
-            let option = format!("--group {}", shell_word(&format!("{group}=N")));
+            let option = option("--group", &format!("{group}=N"));
             format!("raise the ceiling of {ceiling} ({})", set(policy, &option))
         }
         (None, Some(function)) => format!("have group_limit_function {function} answer more"),
@@ -140,7 +139,17 @@ fn over_by(over: i64) -> String {
 }
 
 fn set(policy: &Policy, options: &str) -> String {
-    format!("`pgsemaphore policy set {} {options}`", shell_word(&policy.pattern))
+    let pattern = arguments(&[&policy.pattern]);
+    if policy.pattern.starts_with('-') {
+        return format!("`pgsemaphore policy set {options} {pattern}`");
+    }
+    format!("`pgsemaphore policy set {pattern} {options}`")
+}
+
+/// An option with its value, which may begin with `-`.
+fn option(name: &str, value: &str) -> String {
+    let between = if value.starts_with('-') { '=' } else { ' ' };
+    format!("{name}{between}{}", shell_word(value))
 }
 
 /// Names who holds most.

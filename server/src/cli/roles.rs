@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::CliError;
 use super::database::DatabaseArgs;
-use super::output::print;
+use super::output::print_line;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum RolesCommand {
@@ -25,7 +25,7 @@ pub(super) async fn run(command: RolesCommand) -> Result<(), CliError> {
     let RolesCommand::Create(args) = command;
     let (store, database) = args.database.connect_ready().await?;
     store.create_roles().await.map_err(|error| CliError::database(&database, error))?;
-    print(
-        "pgsemaphore_reader, pgsemaphore_admin and pgsemaphore_holder are ready: make logins members of them\n",
+    print_line(
+        "pgsemaphore_reader, pgsemaphore_admin and pgsemaphore_holder are ready: make logins members of them",
     )
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 use super::access::AccessArgs;
 use super::database::{self, DatabaseArgs};
-use super::output::print;
+use super::output::print_line;
 use super::{CliError, duration};
 use crate::embedded::{Embedded, EmbeddedError, Options};
 use crate::http;
@@ -38,7 +38,7 @@ pub(super) struct ServeArgs {
     /// Where other holders reach this one, and no other: by default the address that it listens on
     ///
     /// Not through a balancer. Holders pass requests on to each other.
-    #[arg(long, env = "PGSEMAPHORE_ADVERTISE_URL", value_name = "URL", value_parser = advertise_url)]
+    #[arg(long, env = "PGSEMAPHORE_ADVERTISE_URL", value_name = "URL", value_parser = crate::address::origin)]
     advertise_url: Option<String>,
 
     #[command(flatten)]
@@ -72,7 +72,8 @@ pub(super) struct ServeArgs {
     #[command(flatten)]
     access: AccessArgs,
 
-    /// Listen on an address that other machines reach although no access tokens are configured
+    /// Although no access tokens are configured, listen on an address that other machines reach, and answer whatever name
+    /// the holder is called by
     #[arg(long, env = "PGSEMAPHORE_INSECURE")]
     insecure: bool,
 
@@ -176,7 +177,7 @@ async fn start(args: &ServeArgs, url: &str) -> Result<(Holder, Option<Embedded>)
     }
     let advertised = args.advertise_url.as_deref().unwrap_or(url);
     let holder = Holder::start(store, advertised, settings).await;
-    print(&format!("listening on {url}\n"))?;
+    print_line(&format!("listening on {url}"))?;
     tracing::info!(url, %database, "serving");
     Ok((holder, embedded))
 }
@@ -198,7 +199,7 @@ async fn options(args: &ServeArgs) -> Result<http::Options, CliError> {
         tracing::info!(connections, "the limit of open files leaves room for so many callers");
     }
     let connections = usize::try_from(connections).unwrap_or(usize::MAX);
-    Ok(http::Options { access, tls, peers, connections })
+    Ok(http::Options { access, tls, peers, connections, any_host: args.insecure })
 }
 
 /// A connection is an open file; the limit that a process starts with is often far below what it may have. Answers how
@@ -240,15 +241,6 @@ fn asked_to_end(with_stdin: bool) -> Result<Receiver<()>, CliError> {
         }
     });
     Ok(asked)
-}
-
-fn advertise_url(text: &str) -> Result<String, String> {
-    let url = reqwest::Url::parse(text).map_err(|error| format!("{error}; say http://HOST:PORT"))?;
-    let plain = url.username().is_empty() && url.query().is_none() && url.fragment().is_none();
-    if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
-        return Err("say http://HOST:PORT or https://HOST:PORT, without user, query and fragment".to_owned());
-    }
-    Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::CliError;
 use super::database::DatabaseArgs;
-use super::output::print;
+use super::output::print_line;
 
 #[derive(Debug, Args)]
 pub(super) struct UninstallArgs {
@@ -26,7 +26,7 @@ pub(super) async fn run(args: UninstallArgs) -> Result<(), CliError> {
         return Err(CliError::Unconfirmed);
     }
     store.uninstall(args.force).await.map_err(|error| CliError::uninstall(&database, error))?;
-    print("the schemas pgsemaphore and pgsemaphore_data are gone; roles were left as they are\n")
+    print_line("the schemas pgsemaphore and pgsemaphore_data are gone; roles were left as they are")
 }
 
 /// Asks the person at the terminal; without one nobody agrees.

@@ -1,20 +1,17 @@
 //! `usage [KEY]`: what counts against the limits, now or every second.
 
-use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::CliError;
 use super::database::DatabaseArgs;
-use super::output::{ago, group_name, or_dash, print, print_json, table};
+use super::output::{Page, ago, clear_screen, group_name, or_dash, print, print_json, table};
 use crate::Store;
 use crate::store::{SemaphorePage, Usage};
 
 const PAGE: u16 = 1000;
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
-const CLEAR_SCREEN: &str = "\x1b[2J\x1b[H";
 
 #[derive(Debug, Args)]
 pub(super) struct UsageArgs {
@@ -39,9 +36,7 @@ pub(super) async fn run(args: UsageArgs) -> Result<(), CliError> {
         let mut ticks = tokio::time::interval(REDRAW_EVERY);
         loop {
             ticks.tick().await;
-            if std::io::stdout().is_terminal() {
-                print(CLEAR_SCREEN)?;
-            }
+            clear_screen()?;
             show(&args, &store, &database).await?;
         }
     };
@@ -75,12 +70,14 @@ async fn all_pages(store: &Store) -> Result<SemaphorePage, crate::StoreError> {
     Ok(all)
 }
 
-fn list(page: &SemaphorePage) -> String {
-    if page.semaphores.is_empty() {
-        return "no semaphore was used lately\n".to_owned();
+fn list(all: &SemaphorePage) -> Page {
+    let mut page = Page::default();
+    if all.semaphores.is_empty() {
+        page.line("no semaphore was used lately");
+        return page;
     }
     let mut rows = table(&["KEY", ">LIMIT", ">GRANTS", ">LEASES", ">AVAILABLE", "CONTENDED"]);
-    for semaphore in &page.semaphores {
+    for semaphore in &all.semaphores {
         rows.add_row([
             semaphore.key.clone(),
             or_dash(semaphore.limit),
@@ -90,10 +87,11 @@ fn list(page: &SemaphorePage) -> String {
             yes(semaphore.contended),
         ]);
     }
-    format!("{rows}\n")
+    page.table(&rows);
+    page
 }
 
-fn one(usage: &Usage) -> String {
+fn one(usage: &Usage) -> Page {
     let mut head =
         table(&["KEY", "POLICY", ">LIMIT", ">EXTRA", ">GRANTS", ">LEASES", ">AVAILABLE", "CONTENDED"]);
     head.add_row([
@@ -136,14 +134,15 @@ fn one(usage: &Usage) -> String {
             format!("{} ago", ago(entry.since_ms_ago)),
         ]);
     }
-    let mut text = format!("{head}\n");
+    let mut page = Page::default();
+    page.table(&head);
     for rows in [groups, clients, blocked].iter().filter(|rows| !rows.is_empty()) {
-        let _ = write!(text, "\n{rows}\n");
+        page.line("").table(rows);
     }
     if usage.truncated {
-        text.push_str("\nonly the first 1000 of each list are shown\n");
+        page.line("").line("only the first 1000 of each list are shown");
     }
-    text
+    page
 }
 
 fn yes(truth: bool) -> String {

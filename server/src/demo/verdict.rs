@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::Table;
-
 use super::jobs::Counts;
 use super::overlap::{self, Peak};
 use super::records::Record;
 use super::{CAPPED, LIMIT, TENANTS};
-use crate::cli::table;
+use crate::cli::{Rows, table};
 
 pub(super) struct Verdict {
-    pub(super) table: Table,
+    pub(super) table: Rows,
     pub(super) broken: Vec<String>,
 }
 

@@ -4,6 +4,7 @@ use super::connection::Peer;
 use super::hop::{self, HOME, PassedOn};
 use super::problem::ApiError;
 use crate::access::{Access, Keys, Scope};
+use crate::holder::Holder;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue, Method};
@@ -29,13 +30,13 @@ pub(super) fn needs(method: &Method, route: &str) -> Option<Scope> {
 }
 
 /// What callers have to show.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Gate {
     pub(super) access: Access,
     /// A certificate of TLS.
     pub(super) certificate: bool,
-    /// The name of this holder, which those know who pass a request on to it.
-    pub(super) holder: String,
+    /// Those who pass a request on to it know its name and its database.
+    pub(super) holder: Holder,
 }
 
 /// Refuses callers that lack the rights; tells the rest of the way which keys the caller may touch.
@@ -59,7 +60,7 @@ pub(super) async fn authorize(
     })?;
     if let Some(keys) = rights.keys(Scope::Holder)
         && route.as_str() == REQUEST
-        && hop::meant(request.headers()).is_some()
+        && hop::is_hop(request.headers())
     {
         return take_passed_on(&gate.holder, keys, request, next).await;
     }
@@ -75,19 +76,20 @@ pub(super) async fn authorize(
 
 /// Another holder has let the caller in. The answer says who gives it.
 async fn take_passed_on(
-    holder: &str,
+    holder: &Holder,
     keys: Keys,
     mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if hop::meant(request.headers()).is_none_or(|home| home != holder) {
+    let is_meant = hop::meant(request.headers()).is_some_and(|(name, db)| holder.homes().is_meant(name, db));
+    if !is_meant {
         return Err(ApiError::AnotherHolder);
     }
     let passed_on = PassedOn::read(request.headers());
     request.extensions_mut().insert(passed_on);
     request.extensions_mut().insert(keys);
     let mut answer = next.run(request).await;
-    answer.headers_mut().extend(HeaderValue::from_str(holder).map(|name| (HOME, name)));
+    answer.headers_mut().extend(HeaderValue::from_str(holder.name()).map(|name| (HOME, name)));
     Ok(answer)
 }
 

@@ -36,6 +36,9 @@ const HOMES_MAX: usize = 2;
 /// Most requests that wait at other holders; further ones wait here. Connections to one home take twice as many.
 const PASSED_ON_MAX: usize = 8_192;
 
+/// Longest answer of another holder. One that is longer is not a holder's.
+const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
+
 /// Passes requests on; clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Forward(Arc<Shared>);
@@ -92,17 +95,18 @@ impl Forward {
     pub(super) fn home(&self, holder: &Holder, key: &SemaphoreKey) -> Option<Home<'_>> {
         let peers = self.0.peers.as_ref()?;
         let home = holder.homes().of(key, clock::now())?;
-        let missing = if self.0.needs_token && !peers.has_token() {
-            "--holder-token-file"
-        } else if !peers.verifies(&home) {
-            "--holder-ca"
-        } else {
-            return Some(Home { peer: home, peers });
+        let obstacle = match self.0.needs_token && !peers.has_token() {
+            true => "give all holders --holder-token-file",
+            false => match peers.obstacle(&home) {
+                Some(obstacle) => obstacle,
+                None => return Some(Home { peer: home, peers }),
+            },
         };
         if !self.0.complained.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "requests are not passed on to other holders, so oldest first holds in each holder only: \
-                 give all holders {missing}"
+                holder = home.name,
+                url = home.url,
+                "requests are not passed on to another holder, so oldest first holds in each holder only: {obstacle}"
             );
         }
         None
@@ -152,7 +156,7 @@ impl Forward {
 
 impl Home<'_> {
     async fn ask(&self, request: &Request) -> Heard {
-        let headers = hop::headers(&self.peer.name, request.arrival.elapsed(), &request.headers);
+        let headers = hop::headers(&self.peer, request.arrival.elapsed(), &request.headers);
         let asked = self.peers.request(&self.peer, &request.key, headers, request.body.clone()).await;
         let heard = match asked {
             Ok(response) => hear(&self.peer, response).await,
@@ -164,7 +168,9 @@ impl Home<'_> {
 
 async fn hear(home: &Peer, response: reqwest::Response) -> reqwest::Result<Heard> {
     let (status, headers) = (response.status(), response.headers().clone());
-    let body = response.bytes().await?;
+    let Some(body) = read(response).await? else {
+        return Ok(Heard::Nothing(format!("{status}, and more than {ANSWER_MAX_BYTES} bytes")));
+    };
     if status == StatusCode::SERVICE_UNAVAILABLE
         && serde_json::from_slice(&body).is_ok_and(|problem: Problem| problem.code == Code::ShuttingDown)
     {
@@ -172,7 +178,7 @@ async fn hear(home: &Peer, response: reqwest::Response) -> reqwest::Result<Heard
     }
     if headers.get(hop::HOME).is_none_or(|name| name != home.name.as_str()) {
         return Ok(Heard::Nothing(format!(
-            "{status}, and not from it: is its --advertise-url right, and is the token the same everywhere?"
+            "{status}, and not from it: is its --advertise-url right, and are token and database the same everywhere?"
         )));
     }
     if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
@@ -184,6 +190,18 @@ async fn hear(home: &Peer, response: reqwest::Response) -> reqwest::Result<Heard
         answer.headers_mut().extend(headers.get(&name).map(|value| (name, value.clone())));
     }
     Ok(Heard::Answer(answer))
+}
+
+/// The body of an answer; nothing if it is longer than any that a holder gives.
+async fn read(mut response: reqwest::Response) -> reqwest::Result<Option<Vec<u8>>> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        if body.len() + chunk.len() > ANSWER_MAX_BYTES {
+            return Ok(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Some(body))
 }
 
 /// An error and what caused it.

@@ -3,6 +3,7 @@
 //! | header | says |
 //! | --- | --- |
 //! | `pgsemaphore-home` | the name of the holder that is meant; it answers with its own. Whoever else is reached, by a URL that is wrong or old, does nothing |
+//! | `pgsemaphore-database` | the database in which the first holder found that holder; it refuses a request of another database, which may be a copy of its own |
 //! | `pgsemaphore-waited-ms` | how long ago the request arrived at the first holder |
 //! | `authorization` | the token between holders |
 //! | `x-request-id`, `traceparent`, `tracestate` | what they said at the first holder |
@@ -10,11 +11,14 @@
 //! The first holder has checked who calls and which keys are theirs. What is left of `wait_ms` is what the body says less
 //! the time waited. A request that was passed on is never passed on again.
 
+use crate::homes::Peer;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
 
 /// Whom a request is passed on to; and in its answer, who answers.
 pub(super) const HOME: HeaderName = HeaderName::from_static("pgsemaphore-home");
+/// The database that both holders are to use.
+const DATABASE: HeaderName = HeaderName::from_static("pgsemaphore-database");
 /// Milliseconds since the request arrived at the first holder.
 const WAITED: HeaderName = HeaderName::from_static("pgsemaphore-waited-ms");
 /// What is passed on as it is.
@@ -41,16 +45,24 @@ impl PassedOn {
     }
 }
 
-/// Which holder a request was passed on to, if it was.
-pub(super) fn meant(headers: &HeaderMap) -> Option<&HeaderValue> {
-    headers.get(HOME)
+/// Whether a request was passed on.
+pub(super) fn is_hop(headers: &HeaderMap) -> bool {
+    headers.contains_key(HOME)
 }
 
-/// The headers for a holder of that name, of a request that came with `came` and has waited so long.
-pub(super) fn headers(home: &str, waited: Duration, came: &HeaderMap) -> HeaderMap {
+/// The holder to which a request was passed on, and the database in which it was found.
+pub(super) fn meant(headers: &HeaderMap) -> Option<(&str, &str)> {
+    let text = |name| headers.get(name)?.to_str().ok();
+    text(HOME).zip(text(DATABASE))
+}
+
+/// The headers for a holder, of a request that came with `came` and has waited so long.
+pub(super) fn headers(home: &Peer, waited: Duration, came: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    // Names of holders are hexadecimal.
-    headers.extend(HeaderValue::from_str(home).map(|home| (HOME, home)));
+    // A name that no header can carry is not one that a holder gave itself. It is left out, and the request is refused.
+    for (header, value) in [(HOME, &home.name), (DATABASE, &home.database)] {
+        headers.extend(HeaderValue::from_str(value).map(|value| (header, value)));
+    }
     headers.insert(WAITED, u64::try_from(waited.as_millis()).unwrap_or(u64::MAX).into());
     for name in TRACE {
         came.get_all(&name).iter().for_each(|value| {
@@ -62,7 +74,8 @@ pub(super) fn headers(home: &str, waited: Duration, came: &HeaderMap) -> HeaderM
 
 #[cfg(test)]
 mod tests {
-    use super::{HOME, PassedOn, WAITED, WAITED_MAX, headers, meant};
+    use super::{HOME, PassedOn, WAITED, WAITED_MAX, headers, is_hop, meant};
+    use crate::homes::Peer;
     use axum::http::HeaderMap;
     use std::time::Duration;
 
@@ -80,13 +93,20 @@ mod tests {
         ] {
             came.append(name, value.parse().unwrap());
         }
-        let hop = headers("abc", Duration::from_micros(1_999), &came);
-        assert_eq!(meant(&hop).unwrap(), "abc");
+        let home = Peer {
+            name: "abc".to_owned(),
+            url: "http://h:1".to_owned(),
+            database: "1/2/3".to_owned(),
+            steady: true,
+        };
+        let hop = headers(&home, Duration::from_micros(1_999), &came);
+        assert!(is_hop(&hop));
+        assert_eq!(meant(&hop), Some(("abc", "1/2/3")));
         assert_eq!(PassedOn::read(&hop).waited, Duration::from_millis(1));
         assert_eq!(hop["traceparent"], came["traceparent"]);
         assert_eq!(hop.get_all("tracestate").iter().collect::<Vec<_>>(), ["a=1", "b=2"]);
         assert_eq!(hop["x-request-id"], "id");
-        assert_eq!(hop.keys_len(), 5);
+        assert_eq!(hop.keys_len(), 6);
         assert_eq!(hop.get_all(HOME).iter().count(), 1);
     }
 

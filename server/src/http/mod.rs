@@ -6,6 +6,7 @@
 
 mod access;
 mod body;
+mod browsers;
 mod clients;
 mod connection;
 mod ending;

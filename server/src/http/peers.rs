@@ -33,12 +33,12 @@ const CONNECTIONS: usize = 4;
 pub struct Peers {
     http: Live<Vec<reqwest::Client>>,
     token: Option<Shown>,
-    /// Whether the certificate of another holder can be verified.
-    verifies: bool,
+    /// Whether others are called by https, their certificates verified; else by http.
+    encrypts: bool,
 }
 
 impl Peers {
-    /// Calls others with this token, and verifies their certificates by `authorities`, a PEM file. To those that want a
+    /// Calls others with this token. With `authorities`, a PEM file, it calls by https alone and verifies certificates. To those that want a
     /// certificate it shows the one of `own`. Files are read again when they change.
     ///
     /// # Errors
@@ -48,16 +48,16 @@ impl Peers {
         authorities: Option<PathBuf>,
         own: Option<TlsFiles>,
     ) -> Result<Self, Unusable> {
-        let verifies = authorities.is_some();
-        let own = own.filter(|_| verifies);
+        let encrypts = authorities.is_some();
+        let own = own.filter(|_| encrypts);
         let own_files = own.iter().flat_map(|own| [&own.certificate, &own.key]);
         let files = authorities.iter().chain(own_files).cloned().collect();
         let make = move |contents: &[Vec<u8>]| {
             let authorities = authorities.as_deref().zip(contents.first().map(Vec::as_slice));
             let own = own.as_ref().zip(contents.get(1..).and_then(<[_]>::first_chunk));
-            connections(&tls::client_config(authorities, own)?)
+            connections(&tls::client_config(authorities, own)?, encrypts)
         };
-        Ok(Self { http: Live::of(files, make).await?, token, verifies })
+        Ok(Self { http: Live::of(files, make).await?, token, encrypts })
     }
 
     /// Whether it has a token to show.
@@ -65,9 +65,16 @@ impl Peers {
         self.token.is_some()
     }
 
-    /// Whether it can know who answers at this URL.
-    pub(super) fn verifies(&self, peer: &Peer) -> bool {
-        self.verifies || !peer.url.starts_with("https:")
+    /// Why a holder is not called; nothing if it is. Its URL is what its row says, and whoever can write that row must
+    /// not choose whether the token travels in the clear: the options of this holder do.
+    pub(super) fn obstacle(&self, peer: &Peer) -> Option<&'static str> {
+        match (self.encrypts, peer.url.starts_with("https:")) {
+            (false, true) => Some("give all holders --holder-ca"),
+            (true, false) => Some(
+                "its URL is http, and with --holder-ca holders are called by https alone: give it --tls-cert",
+            ),
+            _ => None,
+        }
     }
 
     /// Makes a request at another holder, with these headers beside those of every call.
@@ -90,10 +97,11 @@ impl Peers {
 }
 
 /// Each of these keeps one connection to each holder.
-fn connections(tls: &ClientConfig) -> Result<Vec<reqwest::Client>, Unusable> {
+fn connections(tls: &ClientConfig, encrypts: bool) -> Result<Vec<reqwest::Client>, Unusable> {
     let connection = |_| {
         reqwest::Client::builder()
             .tls_backend_preconfigured(tls.clone())
+            .https_only(encrypts)
             .http2_prior_knowledge()
             .http2_keep_alive_interval(PING)
             .http2_keep_alive_timeout(PONG)

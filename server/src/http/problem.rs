@@ -38,8 +38,22 @@ pub(super) enum ApiError {
     /// The caller may do this, but not with this key.
     #[error("this token is not for this key")]
     ForbiddenKey,
-    /// Passed on to another holder than this one.
-    #[error("another holder was meant: does its --advertise-url lead to it alone?")]
+    /// Called by a name that this machine does not have.
+    #[error(
+        "this holder wants no token, so it answers only calls of its own machine: call it as localhost or 127.0.0.1, \
+         give it tokens (--client-token-file, --admin-token-file), or say --insecure"
+    )]
+    ForeignHost,
+    /// A browser sent it for a page of another site.
+    #[error(
+        "a web page of another site sent this, as Origin or Sec-Fetch-Site says: such writes are refused"
+    )]
+    CrossSite,
+    /// Passed on to another holder than this one, or in another database than its own.
+    #[error(
+        "another holder was meant, or one over another database: does its --advertise-url lead to it alone, and is the \
+         database of the holder that passed this on a copy?"
+    )]
     AnotherHolder,
     #[error("there is nothing at this path; GET /openapi.json lists what there is")]
     RouteNotFound,
@@ -92,7 +106,7 @@ impl ApiError {
             Self::BodyTooLarge => Code::BodyTooLarge,
             Self::RequestTimeout => Code::RequestTimeout,
             Self::Unauthenticated(_) => Code::Unauthenticated,
-            Self::Forbidden(_) | Self::ForbiddenKey => Code::Forbidden,
+            Self::Forbidden(_) | Self::ForbiddenKey | Self::ForeignHost | Self::CrossSite => Code::Forbidden,
             Self::RouteNotFound => Code::NotFound,
             Self::MethodNotAllowed => Code::MethodNotAllowed,
             Self::SemaphoreNotFound | Self::Refused(Refusal::SemaphoreNotFound) => Code::SemaphoreNotFound,

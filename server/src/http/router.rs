@@ -1,6 +1,7 @@
 //! Every route, in one place. Which rights a route needs is in `access.rs`.
 
 use super::access::{Gate, authorize};
+use super::browsers::{Hosts, refuse_pages};
 use super::forward::Forward;
 use super::problem::ApiError;
 use super::{clients, ending, health, measure, metrics, openapi, policies, request_id, semaphores};
@@ -64,12 +65,13 @@ pub fn paths() -> Vec<&'static str> {
 }
 
 /// The routes over a holder, for those whom the gate lets pass.
-pub(super) fn router(service: Service, gate: Gate) -> Router {
+pub(super) fn router(service: Service, gate: Gate, hosts: Hosts) -> Router {
     let router = routes().into_iter().fold(Router::new(), |router, (path, route)| router.route(path, route));
     let router = router
         .route_layer(from_fn_with_state(gate, authorize))
         .fallback(async || ApiError::RouteNotFound)
         .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
+        .layer(from_fn_with_state(hosts, refuse_pages))
         .layer(from_fn_with_state(service.holder.clone(), ending::heed));
     let metrics = service.holder.store().metrics().clone();
     dressed(router.with_state(service), metrics)

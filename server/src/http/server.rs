@@ -1,6 +1,7 @@
 //! The loop that takes connections.
 
 use super::access::Gate;
+use super::browsers::Hosts;
 use super::connection::{self, End, GOODBYE};
 use super::forward::Forward;
 use super::peers::Peers;
@@ -10,6 +11,7 @@ use crate::access::Access;
 use crate::clock;
 use crate::holder::Holder;
 use std::io::{self, ErrorKind};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
@@ -33,12 +35,14 @@ pub struct Options {
     pub peers: Option<Peers>,
     /// Most connections at once; further ones wait until one ends.
     pub connections: usize,
+    /// Whether it may be called by any name although it wants no token, and not by those of its own machine alone.
+    pub any_host: bool,
 }
 
 impl Default for Options {
-    /// Everybody may do everything, in the clear; nothing is passed on.
+    /// Everybody on this machine may do everything, in the clear; nothing is passed on.
     fn default() -> Self {
-        Self { access: Access::default(), tls: None, peers: None, connections: 10_000 }
+        Self { access: Access::default(), tls: None, peers: None, connections: 10_000, any_host: false }
     }
 }
 
@@ -46,13 +50,18 @@ impl Default for Options {
 /// way are answered, and connections are closed: within 6 s, or at once if it is asked again. No failure to take a
 /// connection ends it.
 pub async fn serve(listener: TcpListener, holder: Holder, options: Options, mut asked: Receiver<()>) {
+    let hosts = if options.any_host || options.access.needs_token() {
+        Hosts::Any
+    } else {
+        Hosts::Own(listener.local_addr().map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip()))
+    };
     let forward = Forward::new(options.peers, options.access.needs_token());
     let gate = Gate {
         access: options.access,
         certificate: options.tls.as_ref().is_some_and(Tls::wants_certificate),
-        holder: holder.name().to_owned(),
+        holder: holder.clone(),
     };
-    let router = router(Service { holder: holder.clone(), forward }, gate);
+    let router = router(Service { holder: holder.clone(), forward }, gate, hosts);
     let places = Arc::new(Semaphore::new(options.connections));
     let (connections, end) = (TaskTracker::new(), End::default());
     let taking = async {

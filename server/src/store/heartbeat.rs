@@ -24,5 +24,10 @@ impl Store {
 }
 
 fn peer(row: PgRow) -> Result<Peer, sqlx::Error> {
-    Ok(Peer { name: row.try_get("holder")?, url: row.try_get("url")?, steady: row.try_get("steady")? })
+    Ok(Peer {
+        name: row.try_get("holder")?,
+        url: row.try_get("url")?,
+        database: row.try_get("database")?,
+        steady: row.try_get("steady")?,
+    })
 }

@@ -1,6 +1,7 @@
 //! Logs on standard error, as text or as JSON, a line each.
 
 use super::Sink;
+use super::printable::PrintableFields;
 use clap::{Args, ValueEnum};
 use std::io::IsTerminal as _;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
@@ -35,7 +36,7 @@ impl LogArgs {
         let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
         let filter = EnvFilter::new(self.filter(serves));
         match self.log_format {
-            LogFormat::Text => lines.with_filter(filter).boxed(),
+            LogFormat::Text => lines.fmt_fields(PrintableFields::default()).with_filter(filter).boxed(),
             LogFormat::Json => lines.json().flatten_event(true).with_filter(filter).boxed(),
         }
     }

@@ -7,17 +7,32 @@
 mod logs;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod printable;
 pub(crate) mod spans;
 
 pub(crate) use logs::LogArgs;
 
 use crate::holder::Holder;
 use crate::live::Unusable;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use tracing_subscriber::Registry;
 use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 
 /// Where events and spans go.
 type Sink = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// A panic may quote what a caller sent: it is logged like everything else.
+fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let place = panic.location().map(ToString::to_string);
+    let backtrace = Backtrace::capture();
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    tracing::error!(
+        place,
+        backtrace,
+        "a bug: panicked: {}",
+        panic.payload_as_str().unwrap_or("without words")
+    );
+}
 
 /// Tells until its end.
 #[derive(Debug)]
@@ -42,6 +57,7 @@ impl Telemetry {
         // and then don't tell it; filters of single layers keep the "no" for the next event, which would be lost.
         let set = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(layers));
         debug_assert!(set.is_ok(), "a process starts to log once");
+        std::panic::set_hook(Box::new(log_panic));
         Ok(telemetry)
     }
 

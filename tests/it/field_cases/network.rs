@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 const SLOW: [(&str, bool); 3] = [
     ("", false),
     ("GET /healthz HTTP/1.1\r\nx: ", true),
-    ("POST /v1/semaphores/k/sync HTTP/1.1\r\nhost: x\r\ncontent-length: 4000000\r\n\r\n", true),
+    ("POST /v1/semaphores/k/sync HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4000000\r\n\r\n", true),
 ];
 
 /// Sends slowly until the other side ends the connection.
