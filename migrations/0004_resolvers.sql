@@ -14,7 +14,9 @@ BEGIN
         )
         AND p.prokind = 'f' AND NOT p.proretset AND p.prorettype = result;
 EXCEPTION
-    WHEN syntax_error OR invalid_name OR invalid_parameter_value OR undefined_object OR feature_not_supported THEN
+    -- Classes of errors: a text that is no name, a schema that there is not or that the caller may not use.
+    WHEN syntax_error_or_access_rule_violation OR data_exception OR invalid_schema_name OR feature_not_supported
+        OR program_limit_exceeded THEN
         id := NULL;
 END
 $$;
@@ -33,10 +35,14 @@ BEGIN
         RETURN;
     ELSIF id IS NULL THEN
         PERFORM pgsemaphore_data.refuse(field, format(
-            'must be a function (%s) returns %s that exists; give its schema too, like public.my_function', arguments, result
+            'must be a function (%s) returns %s that exists, in a schema that its caller may use; give its schema too, like public.my_function',
+            arguments, result
         ));
     END IF;
     FOR caller IN SELECT r.rolname FROM pg_roles AS r WHERE r.rolname IN (current_user, 'pgsemaphore_holder') LOOP
+        IF NOT (SELECT has_schema_privilege(caller, p.pronamespace, 'USAGE') FROM pg_proc AS p WHERE p.oid = id) THEN
+            PERFORM pgsemaphore_data.refuse(field, format('must be in a schema that role %I may use: grant it USAGE', caller));
+        END IF;
         IF NOT has_function_privilege(caller, id, 'EXECUTE') THEN
             PERFORM pgsemaphore_data.refuse(field, format('must be executable by role %I: grant it EXECUTE', caller));
         END IF;

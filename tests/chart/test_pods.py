@@ -200,6 +200,9 @@ class Told(unittest.TestCase):
         found = render(database={"user": "a b@c:d", "name": "x/y?z"})
         url = environment(found.holder)["PGSEMAPHORE_DATABASE_URL"]
         self.assertEqual(url, "postgres://a%20b%40c%3Ad@postgres.databases.svc:5432/x%2Fy%3Fz?sslmode=prefer")
+        for host in ("fd00::7", "[fd00::7]"):
+            url = environment(render(database={"host": host}).holder)["PGSEMAPHORE_DATABASE_URL"]
+            self.assertIn("@[fd00::7]:5432/", url)
 
     def test_holders_go_through_the_pooler_and_the_job_does_not(self):
         found = render("three-replicas", policies={"a": {"limit": 1}})

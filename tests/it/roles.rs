@@ -145,3 +145,19 @@ async fn the_holders_role_has_the_settings_of_its_sessions_and_no_hand_on_the_mi
         assert_eq!(attempt(&mut holder, write).await, REFUSED, "{write}");
     }
 }
+
+/// O-33: a refusal of a statement is not a database that is away.
+#[tokio::test]
+async fn a_function_that_holders_may_not_reach_is_refused_by_name() {
+    let mut cluster = Cluster::with_roles().await;
+    let function = "CREATE SCHEMA hidden;
+        CREATE FUNCTION hidden.f(key text) RETURNS integer LANGUAGE sql AS 'SELECT 1'";
+    sqlx::raw_sql(function).execute(&mut cluster.owner).await.expect("a function");
+    let admin = cluster.login("a", "pgsemaphore_admin").await;
+    for (name, why) in [("hidden.f", "grant it USAGE"), ("f(", "that exists"), ("\"f", "that exists")] {
+        let set = ["policy", "set", "k", "--limit-function", name, "--database-url", &admin];
+        let (code, _, stderr) = Process::run(set).await;
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains("limit_function: must be") && stderr.contains(why), "{stderr}");
+    }
+}

@@ -19,7 +19,9 @@ itself as the owner of the schemas. Passwords are never part of a URL: the serve
 {{- $user := include "pgsemaphore.encoded" (default $main.user $own.user) }}
 {{- $port := int (default $main.port $own.port) }}
 {{- $name := include "pgsemaphore.encoded" (default $main.name $own.name) }}
-{{- printf "postgres://%s@%s:%d/%s?sslmode=%s" $user (default $main.host $own.host) $port $name $main.sslmode }}
+{{- $host := default $main.host $own.host | trimPrefix "[" | trimSuffix "]" }}
+{{- $host = ternary (printf "[%s]" $host) $host (contains ":" $host) }}
+{{- printf "postgres://%s@%s:%d/%s?sslmode=%s" $user $host $port $name $main.sslmode }}
 {{- if $main.ca.existingSecret }}&sslrootcert=/etc/pgsemaphore/database-ca/ca.crt{{ end }}
 {{- end }}
 {{- end }}

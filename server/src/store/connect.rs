@@ -51,7 +51,16 @@ pub(super) fn options_behind_pooler(url: &str) -> Result<PgConnectOptions, Store
 
 fn plain_options(url: &str) -> Result<PgConnectOptions, StoreError> {
     let options = PgConnectOptions::from_str(url).map_err(StoreError::Url)?;
-    Ok(options.application_name("pgsemaphore"))
+    Ok(without_brackets(options).application_name("pgsemaphore"))
+}
+
+/// An IPv6 address stands in brackets in a URL. The resolver of hosts wants it without.
+fn without_brackets(options: PgConnectOptions) -> PgConnectOptions {
+    let address = options.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    match address.map(ToOwned::to_owned) {
+        Some(address) => options.host(&address),
+        None => options,
+    }
 }
 
 /// Connects once, to learn whether the database can be used.
@@ -111,4 +120,22 @@ async fn missing_settings(connection: &mut PgConnection) -> Result<String, sqlx:
         );
     }
     Ok(missing.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain_options;
+
+    /// O-34
+    #[test]
+    fn an_address_of_ipv6_stands_in_brackets_in_the_url_alone() {
+        for (url, host) in [
+            ("postgresql://u@[::1]:5432/db", "::1"),
+            ("postgres://u@[2001:db8::7]/db?sslmode=disable", "2001:db8::7"),
+            ("postgres://u@127.0.0.1:5432/db", "127.0.0.1"),
+            ("postgres://u@db.example/db", "db.example"),
+        ] {
+            assert_eq!(plain_options(url).expect(url).get_host(), host, "{url}");
+        }
+    }
 }
