@@ -456,7 +456,8 @@ $$;
 COMMENT ON FUNCTION pgsemaphore_data.apply_policy IS 'Makes the policy of a pattern what a file says: fields left out take their defaults, group limits left out are kept. One that differs and was last changed by another actor than apply:... is left alone, unless by force. Returns created, changed, unchanged or left_alone, and who changed it before.';
 
 CREATE FUNCTION pgsemaphore_data.settle(
-    of_key text, of_client text, reason text, actor text, OUT generation bigint, OUT grants bigint, OUT leases bigint
+    of_key text, of_client text, reason text, actor text, force boolean,
+    OUT generation bigint, OUT grants bigint, OUT leases bigint
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog
@@ -489,6 +490,11 @@ BEGIN
     leases := gone.leases;
     IF generation = who.lowest_generation AND gone.slots = 0 THEN
         RETURN;
+    END IF;
+    IF NOT force AND who.last_seen > settled_at - interval '10 minutes' THEN
+        RAISE EXCEPTION 'client % was heard % s ago and holds % permits of %',
+            of_client, floor(extract(epoch FROM greatest(interval '0', settled_at - who.last_seen))), grants + leases, of_key
+            USING ERRCODE = 'object_in_use', HINT = 'If nothing of it runs any more: pass force => true.';
     END IF;
 
     UPDATE pgsemaphore_data.clients AS c
@@ -550,7 +556,7 @@ BEGIN
     PERFORM pg_notify('pgsemaphore', 'changed - ' || who.key);
 END
 $$;
-COMMENT ON FUNCTION pgsemaphore_data.settle IS 'Declares a client dead on a key: what it holds comes back, and its processes are refused.';
+COMMENT ON FUNCTION pgsemaphore_data.settle IS 'Declares a client dead on a key: what it holds comes back, and its processes are refused. One that was heard within 10 minutes only by force.';
 
 CREATE FUNCTION pgsemaphore_data.mark_contended(of_key text)
 RETURNS void
@@ -578,7 +584,7 @@ $$;
 COMMENT ON FUNCTION pgsemaphore_data.mark_contended IS 'Until when a key and its groups count as contended, by the demand that is blocked now.';
 
 CREATE FUNCTION pgsemaphore.settle_client(
-    key text, client_id text, reason text DEFAULT NULL, actor text DEFAULT session_user
+    key text, client_id text, reason text DEFAULT NULL, actor text DEFAULT session_user, force boolean DEFAULT false
 )
 RETURNS TABLE (key text, client_id text, generation bigint, grants bigint, leases bigint)
 LANGUAGE sql SECURITY DEFINER
@@ -586,10 +592,11 @@ SET search_path = pg_catalog
 AS $$
     SELECT settle_client.key, settle_client.client_id, s.generation, s.grants, s.leases
     FROM pgsemaphore_data.settle(
-        settle_client.key, settle_client.client_id, settle_client.reason, coalesce(settle_client.actor, session_user::text)
+        settle_client.key, settle_client.client_id, settle_client.reason, coalesce(settle_client.actor, session_user::text),
+        coalesce(settle_client.force, false)
     ) AS s
 $$;
-COMMENT ON FUNCTION pgsemaphore.settle_client IS 'Declares a client dead on a key: all its permits come back (that many grants and leases), and processes of lower generations than the one returned are refused. Make sure that it runs nothing more.';
+COMMENT ON FUNCTION pgsemaphore.settle_client IS 'Declares a client dead on a key: all its permits come back (that many grants and leases), and processes of lower generations than the one returned are refused. Make sure that it runs nothing more: a client that was heard within 10 minutes is settled only with force => true.';
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA pgsemaphore FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA pgsemaphore_data FROM PUBLIC;

@@ -45,7 +45,8 @@ pub struct Options {
 
 impl Options {
     /// A cluster that stays in `folder` between starts: durable, and reached with a password that only the owner of
-    /// the folder can read. The folder is created if it does not exist.
+    /// the folder can read. It keeps its port if that is free at the next start, and its URL is in the file `url` of the
+    /// folder. The folder is created if it does not exist.
     #[must_use]
     pub fn in_folder(folder: impl Into<PathBuf>) -> Self {
         Self { folder: Some(folder.into()), durable: true, password: true, settings: default_settings() }
@@ -114,8 +115,10 @@ impl Embedded {
         let guard = Guard::spawn(&account, &binaries, &folder)?;
         let password = folder.create_cluster(&account, &binaries, options.password, options.durable)?;
         let mut postmaster = Postmaster::new(account, binaries, &folder, options.settings.clone());
-        let port = start_on_a_free_port(&mut postmaster, &folder)?;
-        Ok(Self { postmaster, _guard: guard, folder, port, password })
+        let port = start_on_a_port(&mut postmaster, &folder)?;
+        let cluster = Self { postmaster, _guard: guard, folder, port, password };
+        cluster.folder.keep_address(port, &cluster.url())?;
+        Ok(cluster)
     }
 
     /// Where the database `postgres` of this cluster is reached. Contains the password, if there is one.
@@ -187,11 +190,18 @@ pub fn free_port() -> Result<u16, EmbeddedError> {
         .ok_or(EmbeddedError::NoPort)
 }
 
-fn start_on_a_free_port(postmaster: &mut Postmaster, folder: &Folder) -> Result<u16, EmbeddedError> {
-    for _ in 0..PORT_ATTEMPTS {
-        let port = free_port()?;
+/// Starts the cluster on the port that it had last, so that URLs stay valid; where that is taken, on a free one.
+fn start_on_a_port(postmaster: &mut Postmaster, folder: &Folder) -> Result<u16, EmbeddedError> {
+    let last = folder.last_port()?;
+    for attempt in 0..PORT_ATTEMPTS {
+        let port = last.filter(|_| attempt == 0).map_or_else(free_port, Ok)?;
         match postmaster.start(port) {
-            Ok(()) => return Ok(port),
+            Ok(()) => {
+                if let Some(last) = last.filter(|last| *last != port) {
+                    tracing::warn!("port {last} of the embedded PostgreSQL is taken: it has port {port} now");
+                }
+                return Ok(port);
+            }
             Err(StartFailure::PortTaken) => {}
             Err(failure) => return Err(failure.into_error(folder)),
         }

@@ -237,11 +237,12 @@ impl Holder {
         client: &ClientId,
         reason: Option<&str>,
         actor: &str,
+        force: bool,
     ) -> Result<Settled, SettleError> {
         let (shared, key, client) = (self.shared.clone(), key.clone(), client.clone());
         let (reason, actor) = (reason.map(str::to_owned), actor.to_owned());
         let settle = async move {
-            let settled = shared.store.settle_client(&key, &client, reason.as_deref(), &actor).await?;
+            let settled = shared.store.settle_client(&key, &client, reason.as_deref(), &actor, force).await?;
             let came_back = u64::try_from(settled.grants + settled.leases).unwrap_or(0);
             shared.store.metrics().permits_reclaimed.add([], came_back);
             Ok(settled)

@@ -1,7 +1,10 @@
 //! The command line as a person meets it: what commands print, what they exit with, what they say when they fail.
 
-use pgsemaphore_tests::{Db, Process, Serve, until};
+use pgsemaphore_tests::{Db, Process, Serve, until, within_reason};
 use serde_json::{Value, json};
+use std::process::Stdio;
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
 
 /// Runs a command over this database that must succeed, and returns what it printed.
 pub(crate) async fn ok(db: &Db, arguments: &[&str]) -> String {
@@ -24,6 +27,18 @@ pub(crate) async fn fails(db: &Db, arguments: &[&str]) -> (i32, String) {
 
 async fn run(db: &Db, arguments: &[&str]) -> (i32, String, String) {
     Process::run_in(arguments, &[("PGSEMAPHORE_DATABASE_URL", db.url())]).await
+}
+
+/// Runs a command over this database at a terminal, where somebody types `answer`; exit code and what the terminal shows.
+/// `script`, of every Debian, is the terminal.
+pub(crate) async fn at_a_terminal(db: &Db, command: &str, answer: &str) -> (i32, String) {
+    let command = format!("{} {command} --database-url {}", Process::path("pgsemaphore").display(), db.url());
+    let mut terminal = Command::new("script");
+    terminal.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
+    let mut terminal = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("util-linux");
+    terminal.stdin.take().expect("a pipe").write_all(answer.as_bytes()).await.expect("an answer");
+    let output = within_reason("its end", terminal.wait_with_output()).await.expect("its output");
+    (output.status.code().expect("an exit code"), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[tokio::test]

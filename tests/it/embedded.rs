@@ -43,6 +43,38 @@ async fn a_folder_keeps_its_cluster_between_starts() {
     assert_eq!(number(&second.url(), "select value from kept").await, 7);
 }
 
+/// What the file `url` says, which nobody but its owner may read.
+fn read_url(folder: &Path) -> String {
+    let file = folder.join("url");
+    assert_eq!(std::fs::metadata(&file).expect("a file").permissions().mode() & 0o777, 0o600);
+    std::fs::read_to_string(file).expect("a URL").trim().to_owned()
+}
+
+#[tokio::test]
+async fn a_cluster_whose_port_was_taken_meanwhile_says_so_and_has_another() {
+    let parent = open_folder();
+    let folder = parent.path().join("cluster");
+    let options = ["--embedded", folder.to_str().expect("a path of UTF-8")];
+    let mut holder = Serve::with_options(&options).await;
+    let first = read_url(&folder);
+    holder.terminate();
+    assert_eq!(holder.code().await, 0);
+    let port: u16 = first
+        .rsplit_once(':')
+        .and_then(|(_, rest)| rest.split_once('/'))
+        .expect("a port")
+        .0
+        .parse()
+        .expect("a number");
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", port)).expect("it is free");
+    let holder = Serve::with_options(&options).await;
+    let second = read_url(&folder);
+    assert_ne!(second, first);
+    connect(&second).await;
+    let told = format!("port {port} of the embedded PostgreSQL is taken: it has port ");
+    assert!(holder.stderr().contains(&told), "{}", holder.stderr());
+}
+
 #[tokio::test]
 async fn a_killed_cluster_restarts_at_the_same_url() {
     let mut cluster = Embedded::start(&Options::temporary().fast_and_open()).expect("starts");
@@ -161,10 +193,7 @@ async fn a_killed_holder_leaves_no_cluster_running_and_the_next_one_finds_its_da
     let options = ["--embedded", folder.to_str().expect("a path of UTF-8")];
     let mut holder = Serve::with_options(&options).await;
     let pid_file = folder.join("data/postmaster.pid");
-    let port =
-        std::fs::read_to_string(&pid_file).expect("a running server").lines().nth(3).map(str::to_owned);
-    let password = std::fs::read_to_string(folder.join("password")).expect("a password");
-    let url = format!("postgres://postgres:{password}@127.0.0.1:{}/postgres", port.expect("a port"));
+    let url = read_url(&folder);
     write_seven(&url).await;
     holder.kill();
     holder.wait().await;
@@ -172,6 +201,7 @@ async fn a_killed_holder_leaves_no_cluster_running_and_the_next_one_finds_its_da
     PgConnection::connect(&url).await.expect_err("nobody listens");
 
     let mut holder = Serve::with_options(&options).await;
+    assert_eq!(read_url(&folder), url, "its port was free");
     holder.terminate();
     assert_eq!(holder.code().await, 0);
     assert!(!pid_file.exists(), "stopped by the holder itself");

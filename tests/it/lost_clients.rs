@@ -1,8 +1,10 @@
 //! What clients that are gone held comes back: an operator says so, over HTTP, in SQL or on the command line, or the
 //! client's own words show that it does not hold it.
 
+use crate::command_line::at_a_terminal;
 use pgsemaphore_tests::{Api, Db, InProcess, Process, Worker, message, until, verify};
 use serde_json::{Value, json};
+use sqlx::postgres::PgDatabaseError;
 
 const KEY: &str = "k";
 
@@ -52,7 +54,16 @@ async fn an_operator_settles_a_client_over_http() {
     let api = Api::new(holder.url());
     let target = "/v1/semaphores/k/clients/gone%2Fx/settle";
 
-    let first = api.post(target, r#"{"reason": "its host burnt down"}"#).await;
+    let heard = api.post(target, r#"{"reason": "it seems so"}"#).await;
+    assert_eq!(heard.code(), (409, "client_heard"));
+    let detail = heard.body["detail"].as_str().expect("a detail");
+    assert!(
+        detail.contains("client gone/x was heard ") && detail.contains("holds 8 permits of k;"),
+        "{detail}"
+    );
+    assert!(detail.ends_with(r#"pass {"force": true}"#), "{detail}");
+    assert_eq!((used(&holder).await, audit(&db).await), ((3, 5), vec![]));
+    let first = api.post(target, r#"{"reason": "its host burnt down", "force": true}"#).await;
     let expected =
         json!({"v": 1, "key": KEY, "client_id": "gone/x", "generation": 8, "grants": 3, "leases": 5});
     assert_eq!((first.status, &first.body), (200, &expected));
@@ -86,6 +97,7 @@ async fn an_operator_settles_a_client_over_http() {
         (target, r#"{"reason": 5}"#, "/reason"),
         (target, r#"{"reason": ""}"#, "/reason"),
         (target, r#"{"cause": "x"}"#, "/cause"),
+        (target, r#"{"force": 1}"#, "/force"),
     ] {
         assert_eq!(api.post(target, body).await.field(), (400, field), "{target} {body}");
     }
@@ -99,8 +111,14 @@ async fn and_in_sql_while_demand_waits_for_it() {
     let mut waits = Worker::new("waits");
     waits.hear(&holder.caller().insist(KEY, &waits.wants(2)).await);
     assert_eq!(waits.permits(), 0);
+    let refused = sqlx::query("SELECT pgsemaphore.settle_client('k', 'gone')").execute(db.pool()).await;
+    let refused =
+        refused.expect_err("it was heard just now").into_database_error().expect("PostgreSQL's word");
+    let refused = refused.downcast::<PgDatabaseError>();
+    assert!(refused.message().ends_with("holds 3 permits of k"), "{refused}");
+    assert!(refused.hint().is_some_and(|hint| hint.ends_with("pass force => true.")), "{refused:?}");
     let settled: (String, String, i64, i64, i64) =
-        sqlx::query_as("SELECT * FROM pgsemaphore.settle_client($1, 'gone')")
+        sqlx::query_as("SELECT * FROM pgsemaphore.settle_client($1, 'gone', force => true)")
             .bind(KEY)
             .fetch_one(db.pool())
             .await
@@ -129,7 +147,11 @@ async fn and_on_the_command_line() {
     let (code, listed, _) = run(&["list", KEY]).await;
     assert_eq!(code, 0);
     assert!(listed.lines().any(|line| line.starts_with("k ") && line.contains("gone")), "{listed}");
-    let (code, said, stderr) = run(&["settle", KEY, "gone", "--reason", "gone for good"]).await;
+    let (code, _, stderr) = run(&["settle", KEY, "gone"]).await;
+    assert_eq!((code, used(&holder).await), (2, (3, 0)), "nobody is at a terminal to be asked: {stderr}");
+    assert!(stderr.contains(r#""gone" was heard "#) && stderr.contains("--yes"), "{stderr}");
+    assert!(stderr.contains(r#"holds 3 permits of "k" (3 of grants, 0 of leases)"#), "{stderr}");
+    let (code, said, stderr) = run(&["settle", KEY, "gone", "--reason", "gone for good", "--yes"]).await;
     assert_eq!(code, 0, "{stderr}");
     assert!(said.contains("3 permits of grants and 0 of leases came back"), "{said}");
     let (code, _, stderr) = run(&["settle", KEY, "nobody"]).await;
@@ -230,7 +252,8 @@ async fn fences_outlive_the_rows_of_their_key() {
     let holder = InProcess::start_forgetting(db.url(), std::time::Duration::from_millis(500)).await;
     holder.policy("*", json!({"limit": 3, "round_wait_ms": 0, "round_period_ms": 0})).await;
     let _ = holding(&holder, "gone", 4).await;
-    let settled = Api::new(holder.url()).post("/v1/semaphores/k/clients/gone/settle", "").await;
+    let settled =
+        Api::new(holder.url()).post("/v1/semaphores/k/clients/gone/settle", r#"{"force": true}"#).await;
     assert_eq!(settled.status, 200);
     let keys = async || {
         sqlx::query_scalar::<_, i64>("SELECT count(*) FROM pgsemaphore_data.semaphores")
@@ -255,4 +278,21 @@ async fn fences_outlive_the_rows_of_their_key() {
             .expect("a count")
     };
     until("the fence is swept", async || fences().await == 0).await;
+}
+
+#[tokio::test]
+async fn a_person_is_asked_about_a_client_that_was_heard_lately() {
+    let db = Db::new().await;
+    let holder = holder(&db, 3).await;
+    let _ = holding(&holder, "alive", 1).await;
+    for (answer, code, left) in [("no\n", 2, (3, 0)), ("yes\n", 0, (0, 0))] {
+        let (found, said) = at_a_terminal(&db, "client settle k alive", answer).await;
+        assert_eq!((found, used(&holder).await), (code, left), "{said}");
+        assert!(said.contains(r#""alive" was heard "#) && said.contains("Type yes to go on"), "{said}");
+    }
+    let _ = holding(&holder, "silent", 1).await;
+    let long_ago = "UPDATE pgsemaphore_data.clients SET last_seen = now() - interval '11 minutes'";
+    sqlx::raw_sql(long_ago).execute(db.pool()).await.expect("silence");
+    let (code, said) = at_a_terminal(&db, "client settle k silent", "").await;
+    assert!(code == 0 && !said.contains("Type yes"), "nobody is asked about a client that is silent: {said}");
 }

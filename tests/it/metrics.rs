@@ -69,7 +69,7 @@ async fn permits_that_come_back_by_themselves_and_by_an_operator_are_reclaimed()
 
     caller.insist("k", &Worker::new("w").wants(3)).await;
     let path = "/v1/semaphores/k/clients/w/settle";
-    let (status, body) = holder.send(reqwest::Method::POST, path, &json!({})).await;
+    let (status, body) = holder.send(reqwest::Method::POST, path, &json!({"force": true})).await;
     assert_eq!((status, &body["grants"]), (200, &json!(3)));
     assert_eq!(reclaimed().await, 5.0);
 }

@@ -80,7 +80,7 @@ impl Case<'_> {
         let taken = self.api.post(&taken, r#"{"v": 1, "generation": 1, "process": "p"}"#).await.body;
         assert_eq!(taken["keys"][0]["key"], self.key, "{taken}");
         let settle = format!("/v1/semaphores/{key}/clients/{client}/settle");
-        assert_eq!(self.api.post(&settle, "").await.body["client_id"], self.client);
+        assert_eq!(self.api.post(&settle, r#"{"force": true}"#).await.body["client_id"], self.client);
         assert_eq!(self.api.delete(&of_group).await.status, 204);
         assert_eq!(self.api.delete(&policy).await.status, 204);
     }
@@ -107,7 +107,9 @@ impl Case<'_> {
         let blocked = "SELECT to_jsonb(v) FROM pgsemaphore.blocked AS v WHERE v.key = $1 AND v.client_id = $2 AND v.grp = $3";
         assert_eq!(&self.scalar(blocked).await["key"], key);
         assert_eq!(self.scalar("SELECT jsonb_agg(v) FROM pgsemaphore.verify($1) AS v").await, Value::Null);
-        let settled = self.scalar("SELECT to_jsonb(s) FROM pgsemaphore.settle_client($1, $2, $3) AS s").await;
+        let settled = self
+            .scalar("SELECT to_jsonb(s) FROM pgsemaphore.settle_client($1, $2, $3, force => true) AS s")
+            .await;
         assert_eq!((&settled["client_id"], &settled["grants"]), (&json!(self.client), &json!(2)));
         assert_eq!(self.scalar("SELECT to_jsonb(pgsemaphore.delete_policy($1))").await, true);
     }
@@ -143,7 +145,7 @@ impl Case<'_> {
         assert_eq!((&explained["key"], &explained["held"][0]["client_id"]), (&json!(key), &json!(client)));
         assert!(ok(db, &["explain", key]).await.contains(client));
         assert_eq!(ok_json(db, &["client", "list", key, "--json"]).await[0]["client_id"], *client);
-        assert_eq!(ok_json(db, &["client", "settle", key, client, "--json"]).await["grants"], 3);
+        assert_eq!(ok_json(db, &["client", "settle", key, client, "--yes", "--json"]).await["grants"], 3);
         assert_eq!(ok(db, &["policy", "delete", key]).await, format!("{key}: deleted\n"));
     }
 }

@@ -54,7 +54,7 @@ const CALLS: [&str; 6] = [
     "SELECT pgsemaphore.set_group_limit('k', 'g', 1)",
     "SELECT pgsemaphore.configure('k', '{\"round_wait_ms\": 0, \"round_period_ms\": 0}')",
     "SELECT * FROM pgsemaphore.verify(NULL)",
-    "SELECT * FROM pgsemaphore.settle_client('k', 'w')",
+    "SELECT * FROM pgsemaphore.settle_client('k', 'w', force => true)",
     "SELECT pgsemaphore.delete_policy('k')",
 ];
 

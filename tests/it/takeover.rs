@@ -204,7 +204,7 @@ async fn a_settle_goes_on_when_its_caller_hangs_up() {
     let settle = {
         let holder = holder.holder().clone();
         let (key, client) = (SemaphoreKey::new("k"), ClientId::new("worker"));
-        tokio::spawn(async move { holder.settle(&key, &client, None, "test").await })
+        tokio::spawn(async move { holder.settle(&key, &client, None, "test", true).await })
     };
     faults::until_locked_out(db.pool(), 1).await;
     settle.abort();

@@ -1,11 +1,8 @@
 //! `uninstall`: nothing is left, and nothing goes by mistake.
 
-use crate::command_line::{fails, ok};
-use pgsemaphore_tests::{Db, InProcess, Process, Serve, message, within_reason};
+use crate::command_line::{at_a_terminal, fails, ok};
+use pgsemaphore_tests::{Db, InProcess, Serve, message};
 use serde_json::json;
-use std::process::Stdio;
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
 
 async fn schemas(db: &Db) -> i64 {
     let count = sqlx::query_scalar("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pgsemaphore%'");
@@ -21,20 +18,12 @@ async fn nothing_goes_unless_somebody_says_yes() {
     assert_eq!(schemas(&db).await, 2);
 }
 
-/// `script`, of every Debian, is the terminal.
 #[tokio::test]
 async fn a_person_is_asked() {
     let db = Db::new().await;
     for (answer, code, left) in [("no\n", 2, 2), ("yes\n", 0, 0)] {
-        let command =
-            format!("{} uninstall --database-url {}", Process::path("pgsemaphore").display(), db.url());
-        let mut terminal = Command::new("script");
-        terminal.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
-        let mut terminal = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("util-linux");
-        terminal.stdin.take().expect("a pipe").write_all(answer.as_bytes()).await.expect("an answer");
-        let output = within_reason("its end", terminal.wait_with_output()).await.expect("its output");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(code), "{said}");
+        let (found, said) = at_a_terminal(&db, "uninstall", answer).await;
+        assert_eq!(found, code, "{said}");
         assert!(said.contains("Type yes to go on") && said.contains("127.0.0.1"), "{said}");
         assert_eq!(schemas(&db).await, left);
     }

@@ -119,16 +119,14 @@ async fn conduct(fill: impl AsyncFnOnce(&PgPool) -> Result) -> Result {
     let output = holder.stdout.take().ok_or("no output")?;
     let line = BufReader::new(output).lines().next_line().await?.ok_or("the holder did not start")?;
     let holder_url = line.strip_prefix("listening on ").ok_or("the holder does not say where it listens")?;
-    let password = std::fs::read_to_string(folder.join("password"))?;
-    let server = std::fs::read_to_string(folder.join("data/postmaster.pid"))?;
-    let port = server.lines().nth(3).ok_or("no port")?;
-    let url = format!("postgres://postgres:{}@127.0.0.1:{port}/postgres", password.trim());
-    let pool = connect(&url).await?;
+    let url = std::fs::read_to_string(folder.join("url"))?;
+    let url = url.trim();
+    let pool = connect(url).await?;
     // It is thrown away: no need to wait for the disk.
     for statement in ["ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()"] {
         sqlx::query(statement).execute(&pool).await?;
     }
-    let outcome = play(&pool, fill, &url, holder_url).await;
+    let outcome = play(&pool, fill, url, holder_url).await;
     pool.close().await;
     drop(holder.stdin.take());
     holder.wait().await?;

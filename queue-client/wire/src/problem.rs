@@ -58,6 +58,7 @@ pub enum Code {
     RequestTimeout,
     Superseded,
     ClientFenced,
+    ClientHeard,
     BodyTooLarge,
     UnsupportedMediaType,
     TooManyWaiting,

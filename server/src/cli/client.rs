@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use pgsemaphore_allocation::{ClientId, SemaphoreKey};
 
 use super::CliError;
+use super::ask::confirmed;
 use super::database::DatabaseArgs;
 use super::output::{Page, ago, print, print_json, print_line, table};
 use super::policy::actor;
@@ -15,7 +16,8 @@ pub(super) enum ClientCommand {
     List(ListArgs),
     /// Declare a client dead on a key: what it holds comes back, and its processes are refused from now on
     ///
-    /// Make sure that it runs nothing more: what its items still do is not counted any longer.
+    /// Make sure that it runs nothing more: what its items still do is not counted any longer. Asks if the client was heard
+    /// within 10 minutes.
     Settle(SettleArgs),
 }
 
@@ -42,6 +44,9 @@ pub(super) struct SettleArgs {
     /// Why, for the audit
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    /// Do not ask, although the client was heard lately
+    #[arg(long)]
+    yes: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -88,7 +93,11 @@ fn listed(clients: &[KnownClient]) -> Page {
 async fn settle(args: &SettleArgs) -> Result<(), CliError> {
     let (store, database) = args.database.connect_ready().await?;
     let (key, client) = (SemaphoreKey::new(args.key.as_str()), ClientId::new(args.client_id.as_str()));
-    let settled = store.settle_client(&key, &client, args.reason.as_deref(), &actor()).await;
+    let known = store.clients(Some(&args.key), false).await;
+    let known = known.map_err(|error| CliError::database(&database, error))?;
+    let heard = known.iter().find(|known| known.client_id == args.client_id && known.is_heard());
+    let yes = args.yes || agreed(heard)?;
+    let settled = store.settle_client(&key, &client, args.reason.as_deref(), &actor(), yes).await;
     let settled = settled.map_err(|error| CliError::settle(&args.key, &args.client_id, &database, error))?;
     if args.json {
         return print_json(&settled);
@@ -97,4 +106,20 @@ async fn settle(args: &SettleArgs) -> Result<(), CliError> {
         "{} of {}: {} permits of grants and {} of leases came back; generations below {} are refused",
         settled.client_id, settled.key, settled.grants, settled.leases, settled.generation
     ))
+}
+
+/// Whether the person at the terminal says that a client is dead that was heard lately.
+fn agreed(heard: Option<&KnownClient>) -> Result<bool, CliError> {
+    let Some(client) = heard else { return Ok(false) };
+    let doing = format!(
+        "{:?} was heard {} ago and holds {} permits of {:?} ({} of grants, {} of leases)",
+        client.client_id,
+        ago(client.last_seen_ms_ago),
+        client.grants + client.leases,
+        client.key,
+        client.grants,
+        client.leases
+    );
+    let question = format!("{doing}. What it runs would not be counted any more, and it would be refused.");
+    if confirmed(&question)? { Ok(true) } else { Err(CliError::ClientHeard(doing)) }
 }

@@ -63,6 +63,9 @@ pub(crate) enum CliError {
         /// The client.
         client: String,
     },
+    /// A client that was heard lately was to be settled, and nobody agreed.
+    #[error("nothing was settled: {0}; if nothing of it runs any more, answer yes, or say --yes")]
+    ClientHeard(String),
     /// Counters are not what they should be.
     #[error(
         "{0} counters differ from the blocks that they count: `pgsemaphore audit --repair` puts them right"
@@ -116,6 +119,7 @@ impl CliError {
     pub(super) fn settle(key: &str, client: &str, database: &str, error: SettleError) -> Self {
         match error {
             SettleError::NotFound => Self::NoClient { key: key.to_owned(), client: client.to_owned() },
+            SettleError::Heard(what) => Self::ClientHeard(what),
             SettleError::Store(source) => Self::database(database, source),
         }
     }
@@ -145,7 +149,8 @@ impl CliError {
             | Self::Unencoded
             | Self::Policy { .. }
             | Self::PolicyFile { .. }
-            | Self::Unconfirmed => 2,
+            | Self::Unconfirmed
+            | Self::ClientHeard(_) => 2,
             _ => 1,
         }
     }

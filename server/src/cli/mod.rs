@@ -4,6 +4,7 @@
 //! do. Results go to standard output, logs to standard error.
 
 mod access;
+mod ask;
 mod audit;
 mod client;
 mod database;

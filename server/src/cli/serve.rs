@@ -57,8 +57,9 @@ pub(super) struct ServeArgs {
 
     /// Run a private PostgreSQL in this folder, from the server binaries of this machine
     ///
-    /// It listens on 127.0.0.1 only, keeps its data between starts, and ends with this process. Implies --migrate. No
-    /// other database is used then.
+    /// It listens on 127.0.0.1 only, keeps its data between starts, and ends with this process. Its URL is in the file
+    /// DIR/url, and stays the same while its port is free at the next start. Implies --migrate. No other database is used
+    /// then.
     #[arg(
         long,
         env = "PGSEMAPHORE_EMBEDDED",
@@ -216,7 +217,8 @@ fn raise_file_limit() -> u64 {
 async fn start_embedded(folder: PathBuf) -> Result<Embedded, EmbeddedError> {
     let start = tokio::task::spawn_blocking(move || Embedded::start(&Options::in_folder(folder)));
     let embedded = start.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-    tracing::info!(folder = %embedded.folder().display(), pid = embedded.pid(), "embedded PostgreSQL started");
+    let url = embedded.folder().join("url");
+    tracing::info!(pid = embedded.pid(), "embedded PostgreSQL started; its URL is in {}", url.display());
     Ok(embedded)
 }
 

@@ -1,10 +1,9 @@
 //! `uninstall`: leaves the database as if pgsemaphore had never been there.
 
-use std::io::{IsTerminal as _, Write as _};
-
 use clap::Args;
 
 use super::CliError;
+use super::ask::confirmed;
 use super::database::DatabaseArgs;
 use super::output::print_line;
 
@@ -22,25 +21,12 @@ pub(super) struct UninstallArgs {
 
 pub(super) async fn run(args: UninstallArgs) -> Result<(), CliError> {
     let (store, database) = args.database.connect(1).await?;
-    if !args.yes && !confirmed(&database)? {
+    let question = format!(
+        "This drops the schemas pgsemaphore and pgsemaphore_data of {database}, with all policies, permits in use and the audit."
+    );
+    if !args.yes && !confirmed(&question)? {
         return Err(CliError::Unconfirmed);
     }
     store.uninstall(args.force).await.map_err(|error| CliError::uninstall(&database, error))?;
     print_line("the schemas pgsemaphore and pgsemaphore_data are gone; roles were left as they are")
-}
-
-/// Asks the person at the terminal; without one nobody agrees.
-fn confirmed(database: &str) -> Result<bool, CliError> {
-    if !std::io::stdin().is_terminal() {
-        return Ok(false);
-    }
-    let mut terminal = std::io::stderr();
-    let question = format!(
-        "This drops the schemas pgsemaphore and pgsemaphore_data of {database}, with all policies, permits in use and \
-         the audit. Type yes to go on: "
-    );
-    terminal.write_all(question.as_bytes()).and_then(|()| terminal.flush()).map_err(CliError::Output)?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).map_err(CliError::Runtime)?;
-    Ok(answer.trim() == "yes")
 }

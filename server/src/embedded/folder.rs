@@ -1,4 +1,4 @@
-//! The folder of a cluster: `data` (the cluster), `log`, `password`, and two locks. `lock` is held by the process that
+//! The folder of a cluster: `data` (the cluster), `log`, `password`, `port`, `url`, and two locks. `lock` is held by the process that
 //! uses the folder, `guard.lock` by its guard, until the cluster is down.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
@@ -14,7 +14,9 @@ use super::binaries::Binaries;
 
 const LOCK: &str = "lock";
 const GUARD_LOCK: &str = "guard.lock";
-const ENTRIES: [&str; 6] = ["data", "data.new", "log", "password", LOCK, GUARD_LOCK];
+const ENTRIES: [&str; 8] = ["data", "data.new", "log", "password", PORT, URL, LOCK, GUARD_LOCK];
+const PORT: &str = "port";
+const URL: &str = "url";
 
 /// How long to wait for the guard of a process that was killed.
 const GUARD_ATTEMPTS: u32 = 600;
@@ -70,6 +72,17 @@ impl Folder {
     /// The major version that made the cluster; none if there is no cluster yet.
     pub(super) fn cluster_version(&self) -> Result<Option<String>, EmbeddedError> {
         read_word(&self.data().join("PG_VERSION"))
+    }
+
+    /// The port that the cluster had last; none before its first start.
+    pub(super) fn last_port(&self) -> Result<Option<u16>, EmbeddedError> {
+        Ok(read_word(&self.path.join(PORT))?.and_then(|word| word.parse().ok()))
+    }
+
+    /// Keeps the port for the next start, and the URL, which may contain the password, for people who may read it.
+    pub(super) fn keep_address(&self, port: u16, url: &str) -> Result<(), EmbeddedError> {
+        write_private(&self.path.join(PORT), &format!("{port}\n"))?;
+        write_private(&self.path.join(URL), &format!("{url}\n"))
     }
 
     /// Creates the cluster unless there is one; the answer is the password of its superuser, if it has one.

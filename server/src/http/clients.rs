@@ -19,12 +19,15 @@ const ACTOR: &str = "http";
 const REASON_MAX_BYTES: usize = 1_000;
 const RULES: Rules = Rules { lists_of_objects: &[], integers_only: true, decimal: "", no_nul: true };
 
-/// Why a client is settled.
+/// Why a client is settled, and whether although it was heard lately.
 #[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Reason {
+pub(super) struct Settle {
     /// Kept in the audit: 1 to 1000 bytes.
     reason: Option<String>,
+    /// Also a client that was heard within 10 minutes; without it that is refused with `client_heard`.
+    #[serde(default)]
+    force: bool,
 }
 
 /// Declare a client dead: what it holds of the key comes back, and its processes are refused from now on.
@@ -33,27 +36,27 @@ pub(super) struct Reason {
         ("key" = String, Path, description = "1 to 512 bytes, percent-encoded"),
         ("client_id" = String, Path, description = "1 to 256 bytes, percent-encoded"),
     ),
-    request_body = Option<Reason>, responses((status = 200, description = "What came back", body = Settled)))]
+    request_body = Option<Settle>, responses((status = 200, description = "What came back", body = Settled)))]
 pub(super) async fn settle_client(
     State(holder): State<Holder>,
     Key(key): Key,
     ClientOfKey(client): ClientOfKey,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Settled>, ApiError> {
-    let reason = reason(&body)?;
-    Ok(Json(holder.settle(&key, &client, reason.as_deref(), ACTOR).await?))
+    let Settle { reason, force } = settle(&body)?;
+    Ok(Json(holder.settle(&key, &client, reason.as_deref(), ACTOR, force).await?))
 }
 
-fn reason(body: &[u8]) -> Result<Option<String>, Invalid> {
+fn settle(body: &[u8]) -> Result<Settle, Invalid> {
     if body.iter().all(u8::is_ascii_whitespace) {
-        return Ok(None);
+        return Ok(Settle::default());
     }
     json::scan(body, RULES).fault.map_or(Ok(()), Err)?;
-    let Reason { reason } = decode(body)?;
-    if let Some(Err(why)) = reason.as_deref().map(|reason| check_text(reason, 1, REASON_MAX_BYTES)) {
+    let settle: Settle = decode(body)?;
+    if let Some(Err(why)) = settle.reason.as_deref().map(|reason| check_text(reason, 1, REASON_MAX_BYTES)) {
         return Err(Invalid::field("/reason", format!("reason {why}")));
     }
-    Ok(reason)
+    Ok(settle)
 }
 
 /// Speak for a client from now on, on all keys where it holds something: its earlier processes start nothing more. With a

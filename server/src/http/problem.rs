@@ -63,6 +63,8 @@ pub(super) enum ApiError {
     SemaphoreNotFound,
     #[error("no client of this name was ever heard of on this key")]
     ClientNotFound,
+    #[error("{0}; if nothing of it runs any more, pass {{\"force\": true}}")]
+    ClientHeard(String),
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(transparent)]
@@ -84,7 +86,7 @@ pub(super) fn status(code: Code) -> StatusCode {
         }
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
-        Code::Superseded | Code::ClientFenced => StatusCode::CONFLICT,
+        Code::Superseded | Code::ClientFenced | Code::ClientHeard => StatusCode::CONFLICT,
         Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Code::TooManyWaiting => StatusCode::TOO_MANY_REQUESTS,
@@ -113,6 +115,7 @@ impl ApiError {
             Self::Refused(Refusal::Superseded) => Code::Superseded,
             Self::Refused(Refusal::Fenced { .. }) => Code::ClientFenced,
             Self::ClientNotFound => Code::ClientNotFound,
+            Self::ClientHeard(_) => Code::ClientHeard,
             Self::Refused(Refusal::TooManyWaiting) => Code::TooManyWaiting,
             Self::Refused(Refusal::ShuttingDown) => Code::ShuttingDown,
             Self::Policy(PolicyError::NotFound) => Code::PolicyNotFound,
@@ -177,6 +180,7 @@ impl From<SettleError> for ApiError {
     fn from(error: SettleError) -> Self {
         match error {
             SettleError::NotFound => Self::ClientNotFound,
+            SettleError::Heard(what) => Self::ClientHeard(what),
             SettleError::Store(error) => Self::Store(error),
         }
     }

@@ -5,6 +5,9 @@ use pgsemaphore_allocation::{ClientId, SemaphoreKey};
 use serde::Serialize;
 use sqlx::FromRow;
 
+/// As `pgsemaphore_data.settle` has it.
+const HEARD_LATELY_MS: i64 = 600_000;
+
 /// What a client holds of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, FromRow)]
 pub struct KnownClient {
@@ -22,6 +25,14 @@ pub struct KnownClient {
     pub unheard: bool,
     /// Time since its last message; up to 20 s too much.
     pub last_seen_ms_ago: i64,
+}
+
+impl KnownClient {
+    /// Whether it was heard within 10 minutes: it is settled by force only.
+    #[must_use]
+    pub fn is_heard(&self) -> bool {
+        self.last_seen_ms_ago < HEARD_LATELY_MS
+    }
 }
 
 /// What came back when a client was declared dead.
@@ -50,25 +61,30 @@ pub enum SettleError {
     /// No such client was ever heard of on the key; nothing was done.
     #[error("no client of this name was ever heard of on this key")]
     NotFound,
+    /// The client was heard lately and nobody said that it is dead all the same; nothing was done.
+    #[error("{0}")]
+    Heard(String),
     /// The database did not do it, as far as is known; asking again is safe.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Store {
-    /// Declares a client dead on a key: what it holds comes back, and its processes are refused from now on.
+    /// Declares a client dead on a key: what it holds comes back, and its processes are refused from now on. A client that
+    /// was heard within 10 minutes is declared dead only by `force`.
     ///
     /// # Errors
-    /// [`SettleError::NotFound`], or what the database said.
+    /// [`SettleError::NotFound`], [`SettleError::Heard`], or what the database said.
     pub async fn settle_client(
         &self,
         key: &SemaphoreKey,
         client: &ClientId,
         reason: Option<&str>,
         actor: &str,
+        force: bool,
     ) -> Result<Settled, SettleError> {
         let query = sqlx::query_as(include_str!("../../queries/settle_client.sql"));
-        let query = query.bind(key.as_str()).bind(client.as_str()).bind(reason).bind(actor);
+        let query = query.bind(key.as_str()).bind(client.as_str()).bind(reason).bind(actor).bind(force);
         let settled: Result<Settled, sqlx::Error> = query.fetch_one(self.pool()).await;
         match settled {
             Ok(settled) => {
@@ -76,6 +92,9 @@ impl Store {
             }
             Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some("P0002") => {
                 Err(SettleError::NotFound)
+            }
+            Err(sqlx::Error::Database(e)) if e.code().as_deref() == Some("55006") => {
+                Err(SettleError::Heard(e.message().to_owned()))
             }
             Err(error) => Err(StoreError::from(error).into()),
         }

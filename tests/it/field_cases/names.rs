@@ -49,7 +49,7 @@ async fn names_at_their_limits_that_do_not_compress_are_kept_everywhere() {
         (&json!(key), &json!(client), &json!(group))
     );
     let settle = format!("/v1/semaphores/{}/clients/{}/settle", encode(key), encode(client));
-    assert_eq!(api.post(&settle, "").await.body["grants"], 2);
+    assert_eq!(api.post(&settle, r#"{"force": true}"#).await.body["grants"], 2);
     let audit =
         sqlx::query_scalar("SELECT count(*) FROM pgsemaphore.audit WHERE key = $1 AND client_id = $2");
     let audited: i64 = audit.bind(key).bind(client).fetch_one(db.pool()).await.expect("the view");
