@@ -6,13 +6,14 @@
 //!
 //! All holders share one database, so any of them answers any call. The address that answered last is asked first. An
 //! address is *in trouble* from a call that failed, or that was not answered before the same was said again, until it
-//! answers anything: a call that was open all the while, or a cheap call in the background ([`Addresses::to_probe`]).
+//! answers anything: a call that was open all the while, or a cheap call in the background ([`Addresses::to_probe`]). An
+//! address that has answered nothing for a while is asked so too, however often its calls were given up for later ones.
 //! Addresses in trouble are asked last, the one first that has been in trouble for longest. A call never goes where an
 //! earlier call about the same is still open, if there is another address.
 
 use std::collections::BTreeMap;
 
-/// An address in trouble is asked whether it lives again this often, while calls are made.
+/// An address that is in trouble, or silent for so long, is asked whether it lives this often, while calls are made.
 pub const PROBE_EVERY_MS: u64 = 2_000;
 
 /// A call that was begun.
@@ -51,6 +52,8 @@ struct Address {
     /// Since when it is in trouble.
     trouble: Option<u64>,
     answered_at: Option<u64>,
+    /// When the first call was sent to it since.
+    asked_at: Option<u64>,
     probed_at: Option<u64>,
 }
 
@@ -80,6 +83,7 @@ impl Addresses {
             self.about.entry(about.clone()).or_default().push(self.last);
         }
         self.open.insert(self.last, Open { at, since: now_ms, about });
+        self.all[at].asked_at.get_or_insert(now_ms);
         Begun { call: self.last, at }
     }
 
@@ -101,10 +105,11 @@ impl Addresses {
         }
     }
 
-    /// An address to ask whether it lives. Say what came of it by [`lives`](Self::lives), if it does.
+    /// An address to ask whether it lives. Say what came of it by [`lives`](Self::lives) or [`is_silent`](Self::is_silent).
     pub fn to_probe(&mut self, now_ms: u64) -> Option<usize> {
         let due = |address: &Address| {
-            let last = address.trouble?.max(address.probed_at.unwrap_or(0));
+            let since = address.trouble.or(address.asked_at)?;
+            let last = since.max(address.probed_at.unwrap_or(0));
             (last.saturating_add(PROBE_EVERY_MS) <= now_ms).then_some(last)
         };
         let at = (0..self.all.len()).filter(|at| due(&self.all[*at]).is_some());
@@ -115,10 +120,16 @@ impl Addresses {
 
     /// An address has answered.
     pub fn lives(&mut self, at: usize, now_ms: u64) {
-        (self.all[at].trouble, self.all[at].answered_at) = (None, Some(now_ms));
+        let probed_at = self.all[at].probed_at;
+        self.all[at] = Address { answered_at: Some(now_ms), probed_at, ..Address::default() };
         if self.all[self.first].trouble.is_some() {
             self.first = at;
         }
+    }
+
+    /// An address did not say that it lives.
+    pub fn is_silent(&mut self, at: usize, now_ms: u64) {
+        self.all[at].trouble.get_or_insert(now_ms);
     }
 
     /// Whether an address is in trouble.
@@ -213,5 +224,20 @@ mod tests {
         assert_eq!(addresses.to_probe(PROBE_EVERY_MS + 10), None, "each once");
         addresses.lives(1, PROBE_EVERY_MS + 20);
         assert_eq!(addresses.begin(None, &[], PROBE_EVERY_MS + 30).at, 1);
+    }
+
+    /// O-12: requests that supersede each other at a silent address do not hide its silence.
+    #[test]
+    fn an_address_where_calls_are_only_given_up_is_asked_whether_it_lives() {
+        let mut addresses = Addresses::new(2);
+        for now in 0..PROBE_EVERY_MS {
+            assert_eq!(addresses.to_probe(now), None);
+            let call = addresses.begin(None, &[], now);
+            assert_eq!(call.at, 0);
+            addresses.end(call.call, Ended::GivenUp, now);
+        }
+        assert_eq!(addresses.to_probe(PROBE_EVERY_MS), Some(0));
+        addresses.is_silent(0, PROBE_EVERY_MS + 3_000);
+        assert_eq!(addresses.begin(None, &[], PROBE_EVERY_MS + 3_001).at, 1);
     }
 }

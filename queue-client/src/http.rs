@@ -250,15 +250,15 @@ impl Http {
         timeout(LIFE_TIMEOUT, answered).await.unwrap_or(false)
     }
 
-    /// Asks an address in trouble whether it lives again, in the background.
+    /// Asks an address that is in trouble or silent whether it lives, in the background.
     fn probe(self: &Arc<Self>) {
         let now_ms = self.now_ms();
         let Some(at) = self.addresses().to_probe(now_ms) else { return };
         let http = self.clone();
         tokio::spawn(async move {
-            if http.shows_life(at, http.connections.speaks_http1(at, now_ms)).await {
-                http.addresses().lives(at, http.now_ms());
-            }
+            let lives = http.shows_life(at, http.connections.speaks_http1(at, now_ms)).await;
+            let (mut addresses, now_ms) = (http.addresses(), http.now_ms());
+            if lives { addresses.lives(at, now_ms) } else { addresses.is_silent(at, now_ms) }
         });
     }
 

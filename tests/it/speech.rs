@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pgsemaphore_tests::{Db, InProcess, Process, until, within_reason};
+use pgsemaphore_tests::{Db, InProcess, Process, Serve, until, verify, within_reason};
 use queue_client::QueueClient;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -60,4 +60,42 @@ async fn a_client_passes_proxies_of_the_environment_by() {
     queue.say("end 1").await;
     queue.say("drain").await;
     until("it is drained", async || queue.stdout().contains("drained")).await;
+}
+
+/// O-10, O-12: with one frozen holder of two a client is heard in time, and what waited there waits elsewhere.
+#[tokio::test]
+async fn one_frozen_holder_of_two_neither_settles_nor_starves_a_client() {
+    let db = Db::new().await;
+    let frozen = Serve::start(db.url()).await;
+    let holder = InProcess::start(db.url()).await;
+    holder.policy("k", json!({"limit": 2, "settle_lost_clients_after_ms": 5_000})).await;
+    let urls = [frozen.url(), holder.url()];
+    let client = urls.into_iter().fold(QueueClient::builder().client_id("w"), queue_client::Builder::url);
+    let client = client.build().expect("a client");
+    let semaphore = client.semaphore("k");
+    let first = within_reason("a permit", semaphore.acquire("")).await.expect("a permit");
+
+    frozen.freeze();
+    sqlx::raw_sql("CREATE TABLE frozen AS SELECT clock_timestamp() AS at")
+        .execute(db.pool())
+        .await
+        .expect("a table");
+    let second = within_reason("another permit", semaphore.acquire("")).await.expect("a permit");
+    until("the client is heard long after a silent one is settled", async || {
+        let query = "SELECT last_seen > at + interval '12 s' FROM pgsemaphore.client_usage, frozen";
+        sqlx::query_scalar(query).fetch_one(db.pool()).await.expect("the view")
+    })
+    .await;
+    assert!(first.is_counted() && second.is_counted());
+    let settled: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM pgsemaphore.audit WHERE action = 'settle_silent'")
+            .fetch_one(db.pool())
+            .await
+            .expect("the view");
+    assert_eq!(settled, 0);
+
+    drop((first, second));
+    within_reason("a drain", client.drain()).await.expect("drained");
+    frozen.thaw();
+    assert_eq!(verify(&db).await, []);
 }

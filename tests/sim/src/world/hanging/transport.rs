@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// Without a sign of life for so long a call ends.
 const SIGN_OF_LIFE: Micros = 5 * SECOND;
+/// So long the cheap call is waited for by which an address shows that it lives.
+const PROBE: Micros = 3 * SECOND;
 /// A sync takes at most so long.
 const SYNC_TIMEOUT: Micros = 10 * SECOND;
 /// An application whose runtime ended uses the client again after this.
@@ -32,6 +34,8 @@ pub(super) struct Line {
     calls: BTreeMap<u64, Open>,
     /// The latest call of each kind, at a holder that works, hung.
     hung: BTreeMap<Kind, bool>,
+    /// Addresses that are asked whether they live, and until when.
+    probes: Vec<(Micros, usize)>,
     /// Since when no task of the client runs.
     stopped_at: Option<Micros>,
 }
@@ -59,6 +63,7 @@ impl Hanging {
             addresses: Addresses::new(count),
             calls: BTreeMap::new(),
             hung: BTreeMap::new(),
+            probes: Vec::new(),
             stopped_at: None,
         });
         let waits = line.calls.values().any(|call| call.kind == Kind::Sync);
@@ -81,10 +86,9 @@ impl Hanging {
         }
         let about = (kind == Kind::Sync).then_some("key");
         let begun = line.addresses.begin(about, &[], now_ms);
-        if let Some(at) = line.addresses.to_probe(now_ms)
-            && self.trouble.as_ref().is_none_or(|trouble| trouble.holder != at)
-        {
-            line.addresses.lives(at, now_ms);
+        if let Some(at) = line.addresses.to_probe(now_ms) {
+            let answers = self.trouble.as_ref().is_none_or(|trouble| trouble.holder != at);
+            line.probes.push((if answers { now } else { now + PROBE }, at));
         }
         let works = self.trouble.as_ref().is_none_or(|trouble| trouble.holder != begun.at);
         let may_hang = works && !line.hung.get(&kind).copied().unwrap_or(false);
@@ -164,6 +168,14 @@ impl Hanging {
         let trouble = self.trouble.as_ref().map(|trouble| (trouble.holder, trouble.since));
         for process in &mut self.world.processes {
             let Some(line) = self.lines.get_mut(&process.serial) else { continue };
+            let in_trouble = |at: usize| trouble.is_some_and(|(holder, _)| holder == at);
+            for (_, at) in line.probes.extract_if(.., |(until, _)| *until <= now) {
+                if in_trouble(at) {
+                    line.addresses.is_silent(at, millis(now));
+                } else {
+                    line.addresses.lives(at, millis(now));
+                }
+            }
             let wanted = process.under_way();
             let silent_since = |call: &Open| match trouble {
                 Some((holder, since)) if holder == call.begun.at => Some(since.max(call.sent_at)),
