@@ -73,7 +73,7 @@ async fn metrics_and_logs_of_a_client_arrive_beside_its_spans_and_are_those_that
     let (db, collector) = (Db::new().await, Collector::start().await);
     let application = Application::new(&collector);
     let holder = InProcess::start(db.url()).await;
-    let way = Proxy::before(holder.url()).await;
+    let way = Proxy::of_http1(holder.url()).await;
     let policy = json!({"limit": 1, "round_wait_ms": 0, "round_period_ms": 0, "grant_timeout_ms": 3_600_000});
     Caller::of(holder.url()).policy("*", &policy).await;
     let client = QueueClient::builder()

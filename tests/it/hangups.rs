@@ -153,7 +153,7 @@ async fn lose_answers(leases: Value) {
     let mut policy = policy(LIMIT as u64, 10);
     policy.as_object_mut().expect("an object").extend(leases.as_object().expect("an object").clone());
     holder.policy("*", policy).await;
-    let proxy = Proxy::before(holder.url()).await;
+    let proxy = Proxy::of_http1(holder.url()).await;
     proxy.lose_answers(30);
     let truth = Truth::default();
     truth.limit("k", None, LIMIT as u64);
@@ -199,7 +199,7 @@ async fn permits_dropped_while_no_holder_answers_are_released_when_one_does() {
     let holder = InProcess::start(db.url()).await;
     let caller = holder.caller();
     holder.policy("*", policy(20, 0)).await;
-    let proxy = Proxy::before(holder.url()).await;
+    let proxy = Proxy::of_http1(holder.url()).await;
     let client = QueueClient::builder().url(proxy.through(holder.url())).build().expect("a client");
     for fault in [Mode::Cut, Mode::Drop] {
         let semaphore = client.semaphore("k");

@@ -125,7 +125,7 @@ const TTL: Duration = Duration::from_secs(6);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_report_retires_no_lease_and_silence_does() {
     let world = World::with(5, TTL).await;
-    let proxy = Proxy::before(world.holder.url()).await;
+    let proxy = Proxy::of_http1(world.holder.url()).await;
     let url = proxy.through(world.holder.url());
     let cut_off = QueueClient::builder().client_id("cut-off").url(url).build().expect("a client");
     let semaphore = cut_off.semaphore(KEY);
@@ -183,7 +183,7 @@ async fn with_leases_most_items_cost_no_call() {
     const WORKERS: u64 = 8;
     const ITEMS: u64 = 25;
     let world = World::with(100, Duration::from_secs(1800)).await;
-    let proxy = Proxy::before(world.holder.url()).await;
+    let proxy = Proxy::of_http1(world.holder.url()).await;
     let url = proxy.through(world.holder.url());
     let client = QueueClient::builder().client_id("burst").url(url).build().expect("a client");
     let workers = (0..WORKERS).map(|_| {

@@ -26,7 +26,7 @@ impl World {
     async fn new() -> Self {
         let db = Db::new().await;
         let holder = Serve::start(db.url()).await;
-        let proxy = Proxy::before(holder.url()).await;
+        let proxy = Proxy::of_http1(holder.url()).await;
         let url = proxy.through(holder.url());
         let client = QueueClient::builder().url(url).build().expect("a client");
         let (caller, truth) = (Caller::of(holder.url()), Truth::default());

@@ -117,7 +117,7 @@ impl World {
         let mut holders = Vec::new();
         for _ in 0..rng.random_range(1..4) {
             let serve = Serve::start(db.url()).await;
-            let proxy = Proxy::before(serve.url()).await;
+            let proxy = Proxy::of_http1(serve.url()).await;
             holders.push((serve, proxy));
         }
         let mut world = Self { rng, db, truth: Truth::default(), keys, holders };

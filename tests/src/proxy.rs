@@ -63,7 +63,7 @@ pub const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 /// The beginning of a client's call, of which a connection carries one after the other.
 const CALL: &[u8] = b"POST /v1/semaphores/";
 
-/// How an HTTP/2 connection begins. The proxy ends it, as one that understands HTTP/1.1 alone, in which calls can be found.
+/// How an HTTP/2 connection begins.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0";
 
 /// Waits for a pattern in the bytes that go to the target.
@@ -97,6 +97,8 @@ struct Shared {
     in_transaction: AtomicU64,
     round_trips: AtomicU64,
     calls: AtomicU64,
+    /// HTTP/2 connections end at once.
+    http1_only: bool,
     /// Ends the connections that are open now.
     cut: Mutex<CancellationToken>,
 }
@@ -108,6 +110,19 @@ impl Proxy {
     ///
     /// When no port is free.
     pub async fn before(target: &str) -> Self {
+        Self::start(target, false).await
+    }
+
+    /// As [`Proxy::before`], without HTTP/2, in which neither patterns nor calls can be found.
+    ///
+    /// # Panics
+    ///
+    /// When no port is free.
+    pub async fn of_http1(target: &str) -> Self {
+        Self::start(target, true).await
+    }
+
+    async fn start(target: &str, http1_only: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared {
@@ -121,6 +136,7 @@ impl Proxy {
             in_transaction: AtomicU64::new(0),
             round_trips: AtomicU64::new(0),
             calls: AtomicU64::new(0),
+            http1_only,
             cut: Mutex::default(),
         });
         let accepts = AbortOnDropHandle::new(tokio::spawn(accept(listener, shared.clone())));
@@ -281,7 +297,8 @@ impl Pump<'_> {
                 Mode::Throttle(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 Mode::Pass | Mode::CutAfter(_) => {}
             }
-            if self.way == Way::ToTarget && passed == 0 && bytes.starts_with(HTTP2) {
+            let http2 = self.way == Way::ToTarget && passed == 0 && bytes.starts_with(HTTP2);
+            if http2 && self.shared.http1_only {
                 return None;
             }
             to.write_all(bytes).await.ok()?;
