@@ -42,6 +42,8 @@ pub(crate) struct Inner {
     pub(crate) process_id: u32,
     /// Warnings go to standard error while there is no log.
     pub(crate) aloud: bool,
+    /// That no holder answers has been said there.
+    pub(crate) said: AtomicBool,
     pub(crate) takeover: Background,
     pub(crate) feed: Feed,
     pub(crate) metrics: Metrics,
@@ -95,6 +97,7 @@ impl QueueClient {
             own_thread,
             process_id: std::process::id(),
             aloud,
+            said: AtomicBool::new(false),
             takeover: Background::default(),
             feed: Feed::default(),
             metrics,

@@ -17,6 +17,7 @@ use tracing::Instrument as _;
 
 use crate::error::{AcquireError, chain};
 use crate::events::Event;
+use crate::hint::explained;
 use crate::ledger::{Call, Happening};
 use crate::metrics::{ANSWERED, GIVEN_UP};
 use crate::shared::{Shared, State};
@@ -145,8 +146,11 @@ impl Driver {
             return None;
         }
         let (now, now_ms) = (Instant::now(), shared.now_ms());
+        let (long_waits, look_at) = state.long_waits(now_ms, shared.client.started);
+        long_waits.iter().for_each(|blocked| shared.client.long_wait(&shared.key, blocked));
         let sleep_for = |at: u64| Duration::from_millis(at.saturating_sub(now_ms)).min(SLEEP_MAX);
-        let until = state.ledger.wake_at().map(|at| now + sleep_for(at));
+        let until = [state.ledger.wake_at(), look_at].into_iter().flatten().min();
+        let until = until.map(|at| now + sleep_for(at));
         let heartbeat = state.ledger.heartbeat_at().map(|at| now + sleep_for(at));
         Some(Pause { until, heartbeat })
     }
@@ -275,12 +279,12 @@ impl Driver {
     }
 
     fn no_answer(&self, state: &mut State, error: &CallError, retry_at: u64) {
+        let error = explained(error);
         if state.standing.unreachable() {
-            let (key, error) = (self.shared.key.as_str(), chain(error));
-            tracing::warn!(key, error, "no holder answers: calls are repeated until one does");
+            self.shared.client.no_holder_answers(&self.shared.key, &error);
         }
         let retry_in = Duration::from_millis(retry_at.saturating_sub(self.shared.now_ms()));
-        self.tell(|key| Event::Unreachable { key, error: chain(error), retry_in });
+        self.tell(|key| Event::Unreachable { key, error, retry_in });
     }
 
     fn failed(&self, state: &mut State, number: u64, call: &UnderWay, retry_at: u64, error: CallError) {

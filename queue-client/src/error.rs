@@ -69,6 +69,46 @@ pub enum AcquireError {
     },
 }
 
+/// Why a client can't do its work, found by [`check`](crate::QueueClient::check).
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// No holder answers, or none that can do anything now.
+    #[error("no holder answers: {error}")]
+    Unreachable {
+        /// What is known of it, and where it can be seen, what to do.
+        error: String,
+    },
+    /// The holder will not accept this client's calls, for instance because its token is wrong or lacks the scope.
+    #[error("the holder refused a call about {key:?} ({} {}): {}; correct it, then check again", .problem.status, .problem.title, .problem.detail)]
+    Refused {
+        /// The semaphore's key.
+        key: String,
+        /// What the holder said.
+        problem: Box<Problem>,
+    },
+    /// No policy covers the key.
+    #[error(
+        "no policy covers the semaphore {key:?}: make one, as with `pgsemaphore policy set {} --limit 10`, then check again",
+        shell_word(key)
+    )]
+    SemaphoreNotFound {
+        /// The semaphore's key.
+        key: String,
+    },
+    /// The key can't be a name.
+    #[error("the key {0}: use another one")]
+    InvalidKey(String),
+    /// It is awaited outside a Tokio runtime.
+    #[error("there is no Tokio runtime: await check within one")]
+    NoRuntime,
+    /// The process is a fork of the one that made the client, and both would go by one name.
+    #[error(
+        "the client was made by another process, of which this one is a fork: build a client after the fork"
+    )]
+    Forked,
+}
+
 /// Why [`drain`](crate::QueueClient::drain) could not give everything back.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -130,7 +170,7 @@ macro_rules! debug_is_the_sentence {
     )*};
 }
 
-debug_is_the_sentence! { AcquireError DrainError ResumeError TakeOverError BuildError }
+debug_is_the_sentence! { AcquireError CheckError DrainError ResumeError TakeOverError BuildError }
 
 /// An error and what it comes from.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {

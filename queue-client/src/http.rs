@@ -16,7 +16,7 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use queue_wire::{Message, TakenOver, Takeover};
 use reqwest::header::AUTHORIZATION;
-use reqwest::{Response, StatusCode, Url};
+use reqwest::{Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::addresses::{Addresses, Begun, Ended};
 use crate::credentials::{Bearer, Credentials};
 use crate::error::BuildError;
+use crate::holder_url::holder;
 use crate::spans;
 use crate::transport::{CallError, Calling, Endpoint, Transport};
 use connections::{
@@ -332,24 +333,6 @@ impl Transport for HttpTransport {
     fn take_over<'a>(&'a self, client_id: &'a str, takeover: &'a Takeover) -> Calling<'a, TakenOver> {
         Box::pin(self.0.take_over(client_id, takeover))
     }
-}
-
-fn holder(url: &str) -> Result<String, BuildError> {
-    // What is before an @ is a user and a password, which errors don't tell.
-    let shown = url.rsplit_once('@').map_or(url.to_owned(), |(_, rest)| format!("...@{rest}"));
-    let invalid = |why: &str| BuildError::InvalidUrl { url: shown.clone(), why: why.to_owned() };
-    let parsed = Url::parse(url).map_err(|error| invalid(&error.to_string()))?;
-    match parsed.scheme() {
-        "http" | "https" => {}
-        _ => return Err(invalid("its scheme must be http or https")),
-    }
-    if !parsed.username().is_empty() || parsed.password().is_some() {
-        return Err(invalid("it must have no user and no password: give a token"));
-    }
-    if parsed.query().is_some() || parsed.fragment().is_some() {
-        return Err(invalid("it must have neither query nor fragment"));
-    }
-    Ok(parsed.as_str().trim_end_matches('/').to_owned())
 }
 
 fn with(

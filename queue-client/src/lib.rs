@@ -32,16 +32,23 @@
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let client = QueueClient::builder().url("http://127.0.0.1:7432").build()?;
 //!     let account = client.semaphore("account:42");
+//!     client.check().await?; // says what is wrong, now and not later
 //!
+//!     let mut jobs = tokio::task::JoinSet::new();
 //!     for job in 0..20 {
-//!         let permit = account.acquire("nightly").await?; // waits while the budget is in use
-//!         tokio::spawn(async move {
+//!         let account = account.clone();
+//!         jobs.spawn(async move {
+//!             let permit = account.acquire("nightly").await?; // waits while the budget is in use
 //!             run(job).await;
 //!             drop(permit); // released
+//!             Ok::<_, queue_client::AcquireError>(())
 //!         });
 //!     }
+//!     while let Some(ended) = jobs.join_next().await {
+//!         ended??;
+//!     }
 //!
-//!     client.drain().await?; // waits for what runs, gives everything back
+//!     client.drain().await?; // gives everything back
 //!     Ok(())
 //! }
 //!
@@ -49,8 +56,8 @@
 //! ```
 //!
 //! [`Semaphore::acquire`] waits as long as it takes, [`acquire_timeout`](Semaphore::acquire_timeout) says at its end why
-//! it waited, [`acquire_up_to`](Semaphore::acquire_up_to) is for pollers that fetch several jobs at once, and
-//! [`try_acquire`](Semaphore::try_acquire) takes what is here. [`PermitLayer`] puts a tower service under permits, and an
+//! it waited, [`Group::poll`] is a loop for queues that are polled, [`acquire_up_to`](Semaphore::acquire_up_to) what such a
+//! loop is made of, and [`try_acquire`](Semaphore::try_acquire) takes what is here. [`PermitLayer`] puts a tower service under permits, and an
 //! [`HttpTransport`] takes layers by [`ServiceTransport`].
 //!
 //! # What is going on
@@ -103,6 +110,7 @@ pub mod addresses;
 mod admission;
 mod blocked;
 mod builder;
+mod check;
 mod client;
 mod credentials;
 mod detached;
@@ -112,6 +120,8 @@ mod environment;
 mod error;
 mod events;
 mod generation;
+mod hint;
+mod holder_url;
 mod http;
 pub mod ledger;
 mod metrics;
@@ -119,12 +129,14 @@ mod own_thread;
 mod permit;
 mod permit_layer;
 mod place;
+mod poller;
 mod service;
 mod shared;
 mod spans;
 mod takeover;
 mod told;
 mod transport;
+mod waits;
 mod warning;
 
 pub use admission::{Group, Semaphore};
@@ -133,11 +145,12 @@ pub use builder::Builder;
 pub use client::QueueClient;
 pub use credentials::Credentials;
 pub use detached::DetachedPermit;
-pub use error::{AcquireError, BuildError, DrainError, ResumeError, TakeOverError, Undrained};
+pub use error::{AcquireError, BuildError, CheckError, DrainError, ResumeError, TakeOverError, Undrained};
 pub use events::{EVENTS_MAX, Event, Events};
 pub use http::HttpTransport;
 pub use permit::Permit;
 pub use permit_layer::{PermitError, PermitLayer, PermitService};
+pub use poller::Poller;
 pub use queue_wire as wire;
 pub use service::{Answer, Ask, ServiceTransport};
 pub use transport::{CallError, Calling, Endpoint, Transport};

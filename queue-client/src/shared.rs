@@ -20,6 +20,7 @@ use crate::error::{AcquireError, DrainError, Undrained};
 use crate::ledger::{Drawn, Ledger, Served, Waiter};
 use crate::permit::{Permit, Source};
 use crate::place::Turn;
+use crate::waits::Waits;
 
 pub(crate) struct Shared {
     pub(crate) key: String,
@@ -42,6 +43,8 @@ pub(crate) struct State {
     pub(crate) standing: Standing,
     /// Why nothing is given any more.
     pub(crate) stopped: Option<AcquireError>,
+    /// Which long waits were told.
+    pub(crate) waits: Waits,
     /// What the holder refused last, until it answers again.
     pub(crate) refused: Option<Box<Problem>>,
     /// A driver task runs (`driving.rs`). It ends when the ledger is settled.
@@ -62,7 +65,15 @@ impl Shared {
         stopped: Option<AcquireError>,
     ) -> Self {
         let (waiting, standing) = (BTreeMap::new(), Standing::default());
-        let state = State { ledger, waiting, standing, stopped, refused: None, driven: false };
+        let state = State {
+            ledger,
+            waiting,
+            standing,
+            stopped,
+            waits: Waits::default(),
+            refused: None,
+            driven: false,
+        };
         let [wake, progress, lost, orphaned] = [(); 4].map(|()| Notify::new());
         Self { key, client, state: Mutex::new(state), wake, progress, lost, orphaned }
     }
@@ -101,6 +112,24 @@ impl Shared {
         drop(state);
         self.progress.notify_waiters();
         self.stir();
+    }
+
+    /// Why nothing is given any more.
+    pub(crate) fn stopped(&self) -> Option<AcquireError> {
+        self.state().stopped.clone()
+    }
+
+    /// Waits until nothing is given any more.
+    pub(crate) async fn until_stopped(&self) {
+        loop {
+            let progress = self.progress.notified();
+            tokio::pin!(progress);
+            progress.as_mut().enable();
+            if self.stopped().is_some() {
+                return;
+            }
+            progress.await;
+        }
     }
 
     /// Waits until the holder has confirmed that nothing counts but what is detached.
@@ -188,6 +217,18 @@ impl State {
     /// There is nothing to say, and nothing that has to be said later.
     pub(crate) fn is_done(&self) -> bool {
         self.ledger.is_settled() && self.waiting.is_empty()
+    }
+
+    /// The groups of which it is to be told now that somebody waits for long, and when to look again.
+    pub(crate) fn long_waits(&mut self, now_ms: u64, started: Instant) -> (Vec<Blocked>, Option<u64>) {
+        if self.waiting.is_empty() {
+            return (Vec::new(), None);
+        }
+        let Self { waits, ledger, .. } = self;
+        let waiting = ledger.waiting_groups().filter_map(|group| Some((group, ledger.waiting(group)?.1)));
+        let due = waits.due(now_ms, waiting);
+        let look_at = Some(waits.look_at());
+        (due.iter().filter_map(|group| self.blocked(group, started)).collect(), look_at)
     }
 
     pub(crate) fn fail_waiting(&mut self, reason: &AcquireError) {

@@ -2,15 +2,43 @@
 //!
 //! Authoritative for what is logged at which level. What goes on for long is logged when it begins and when it ends.
 
+use std::sync::atomic::Ordering;
+
+use queue_wire::Reason;
+
+use crate::blocked::{Blocked, Cause};
 use crate::client::Inner;
 use crate::events::Event;
-use crate::warning::guarded;
+use crate::warning::{self, guarded};
 
 impl Inner {
     pub(crate) fn tell(&self, event: Event) {
         guarded(|| log(&event));
         guarded(|| self.metrics.event(&event));
         guarded(|| self.feed.tell(|| event));
+    }
+}
+
+impl Inner {
+    /// Somebody waits for long.
+    pub(crate) fn long_wait(&self, key: &str, blocked: &Blocked) {
+        let Blocked { group, waiting, cause, since } = blocked;
+        let since = since.elapsed();
+        let usual = matches!(cause, Cause::Asked | Cause::Refused(Reason::Limit | Reason::GroupLimit));
+        guarded(|| match usual {
+            true => tracing::info!(key, group, waiting, reason = %cause, ?since, "permits are waited for"),
+            false => tracing::warn!(key, group, waiting, reason = %cause, ?since, "permits are waited for"),
+        });
+    }
+
+    /// No holder answers, from now on.
+    pub(crate) fn no_holder_answers(&self, key: &str, error: &str) {
+        guarded(|| tracing::warn!(key, error, "no holder answers: calls are repeated until one does"));
+        if self.aloud && !self.said.swap(true, Ordering::Relaxed) {
+            warning::on_standard_error(&format!(
+                "no holder answers, calls are repeated until one does: {error}"
+            ));
+        }
     }
 }
 

@@ -62,7 +62,7 @@ impl Worker {
         self.run_permitted(job).await
     }
 
-    /// The job itself, where a layer holds the permit.
+    /// The job itself, where a layer or the poller holds the permit.
     pub async fn run_permitted(&self, job: &Job) -> Result {
         let began = "INSERT INTO runs (job, tenant, worker, began_at) VALUES ($1, $2, $3, clock_timestamp())";
         sqlx::query(began).bind(job.id).bind(&job.tenant).bind(&self.name).execute(&self.pool).await?;
@@ -96,6 +96,7 @@ pub async fn show(
     let pool = connect(&std::env::var("DATABASE_URL")?).await?;
     let client = QueueClient::from_env()?;
     let worker = Worker { name, pool, semaphore: client.semaphore(KEY) };
+    client.check().await?;
     worker.meet().await?;
     work(&worker).await?;
     client.drain().await?;

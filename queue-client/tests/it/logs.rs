@@ -60,7 +60,8 @@ async fn an_outage_is_a_line_when_it_begins_and_one_when_it_ends() {
         let asked = holder.next().await;
         fail(&holder, asked, CallError::RetryLater { after: None, detail: "503".to_owned() }).await;
     }
-    assert_eq!(log.take(), ["WARN no holder answers: calls are repeated until one does"]);
+    let waits = "WARN permits are waited for";
+    assert_eq!(log.take(), ["WARN no holder answers: calls are repeated until one does", waits, waits]);
     holder.request_of(1).await.answer(holder.nothing(1));
     holder.confirm_next().await;
     holder.request_of(1).await.answer(holder.nothing(1));

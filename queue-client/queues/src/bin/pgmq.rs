@@ -8,7 +8,6 @@ use std::time::Duration;
 use pgmq::PGMQueueExt;
 use queues::{Job, Result, Worker};
 use sqlx::PgPool;
-use tokio::task::JoinSet;
 
 const TENANTS: [&str; 2] = ["acme", "globex"];
 /// Longer than any job takes.
@@ -32,39 +31,27 @@ async fn fill(pool: &PgPool) -> Result {
 }
 
 async fn work(worker: &Worker) -> Result {
-    let mut pollers = JoinSet::new();
-    for tenant in TENANTS {
-        pollers.spawn(poll(worker.clone(), tenant));
+    let [acme, globex] = TENANTS.map(|tenant| poll(worker, tenant));
+    tokio::select! {
+        ended = async { tokio::try_join!(acme, globex) } => ended.map(drop),
+        done = worker.all_done() => done,
     }
-    while let Some(ended) = pollers.join_next().await {
-        ended??;
-    }
-    Ok(())
 }
 
-async fn poll(worker: Worker, tenant: &'static str) -> Result {
+async fn poll(worker: &Worker, tenant: &'static str) -> Result {
     let queue = PGMQueueExt::new_with_pool(worker.pool.clone()).await;
-    let group = worker.semaphore.group(tenant);
-    let mut running = JoinSet::new();
-    loop {
-        let permits = group.acquire_up_to(4).await?;
-        let most = i32::try_from(permits.len())?;
-        let messages = queue.read_batch::<Job, serde_json::Value>(tenant, INVISIBLE, most).await?;
-        if messages.is_empty() {
-            break; // a queue that goes on would drop the permits, and poll with a pause
+    let fetch = async |most: usize| {
+        queue.read_batch::<Job, serde_json::Value>(tenant, INVISIBLE, i32::try_from(most).unwrap_or(1)).await
+    };
+    let run = |message: pgmq::Message<Job>| {
+        let (worker, queue) = (worker.clone(), queue.clone());
+        async move {
+            let ran = worker.run_permitted(&message.message).await;
+            let archived = queue.archive(tenant, message.msg_id).await; // the last that the job does under its permit
+            if let (Err(error), _) | (_, Err(error)) = (ran, archived.map_err(Into::into)) {
+                eprintln!("message {}: {error}", message.msg_id); // it is read again when its time is over
+            }
         }
-        for (message, permit) in messages.into_iter().zip(permits) {
-            let (worker, queue) = (worker.clone(), queue.clone());
-            running.spawn(async move {
-                worker.run(&message.message, &permit).await?;
-                queue.archive(tenant, message.msg_id).await?;
-                drop(permit); // when nothing of the job is left to do
-                Result::Ok(())
-            });
-        }
-    }
-    while let Some(ended) = running.join_next().await {
-        ended??;
-    }
-    Ok(())
+    };
+    Ok(worker.semaphore.group(tenant).poll(4, fetch, run).await?)
 }

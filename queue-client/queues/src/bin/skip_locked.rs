@@ -1,11 +1,10 @@
 //! A plain table, read with `SKIP LOCKED`: the queue that many applications have written for themselves.
 //!
-//! A poller waits until it may run something, then takes as many jobs as it has permits for: so a job is locked only
-//! when it can run, and another process is never kept from it. A permit that finds no job is given back by its drop.
+//! `poll` waits until it may run something, then takes as many jobs as it has permits for: so a job is locked only when it
+//! can run, and another process is never kept from it. An empty queue asks for no permits for a while.
 
 use queues::{Job, Result, Worker};
 use sqlx::PgPool;
-use tokio::task::JoinSet;
 
 const TAKE: &str = "
     UPDATE jobs SET taken_by = $1 WHERE id IN (
@@ -28,34 +27,27 @@ async fn fill(pool: &PgPool) -> Result {
 }
 
 async fn work(worker: &Worker) -> Result {
-    let mut pollers = JoinSet::new();
-    for tenant in ["acme", "globex"] {
-        pollers.spawn(poll(worker.clone(), tenant));
+    let [acme, globex] = ["acme", "globex"].map(|tenant| poll(worker, tenant));
+    tokio::select! {
+        ended = async { tokio::try_join!(acme, globex) } => ended.map(drop),
+        done = worker.all_done() => done,
     }
-    while let Some(ended) = pollers.join_next().await {
-        ended??;
-    }
-    Ok(())
 }
 
-async fn poll(worker: Worker, tenant: &'static str) -> Result {
-    let group = worker.semaphore.group(tenant);
-    let mut running = JoinSet::new();
-    loop {
-        let permits = group.acquire_up_to(4).await?;
+async fn poll(worker: &Worker, tenant: &'static str) -> Result {
+    let fetch = async |most: usize| {
         let take =
-            sqlx::query_scalar(TAKE).bind(&worker.name).bind(tenant).bind(i64::try_from(permits.len())?);
-        let ids: Vec<i64> = take.fetch_all(&worker.pool).await?;
-        if ids.is_empty() {
-            break; // a queue that goes on would drop the permits and wait for news, by LISTEN or a pause
+            sqlx::query_scalar(TAKE).bind(&worker.name).bind(tenant).bind(i64::try_from(most).unwrap_or(1));
+        take.fetch_all(&worker.pool).await
+    };
+    let run = |id: i64| {
+        let worker = worker.clone();
+        async move {
+            let job = Job { id, tenant: tenant.to_owned() };
+            if let Err(error) = worker.run_permitted(&job).await {
+                eprintln!("job {id}: {error}"); // a queue would try it again
+            }
         }
-        for (id, permit) in ids.into_iter().zip(permits) {
-            let worker = worker.clone();
-            running.spawn(async move { worker.run(&Job { id, tenant: tenant.to_owned() }, &permit).await });
-        }
-    }
-    while let Some(ended) = running.join_next().await {
-        ended??;
-    }
-    Ok(())
+    };
+    Ok(worker.semaphore.group(tenant).poll(4, fetch, run).await?)
 }
