@@ -12,6 +12,9 @@
 --
 -- `pgsemaphore migrate`, `roles create` and `uninstall` belong to the owner of the schemas, which is none of these roles.
 
+-- Nothing that somebody made in another schema is called in place of what is meant.
+SET search_path = pg_catalog, pg_temp;
+
 DO $$
 DECLARE
     role text;
@@ -50,11 +53,33 @@ GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pgsemaphore_data TO pgsemaphore_holder;
 
 -- What a holder asks for in each session it opens itself. A login takes settings from its own role only, not from those
 -- that it is a member of: behind a pooler give them to the login too, or log in as pgsemaphore_holder.
+ALTER ROLE pgsemaphore_holder SET search_path = pg_catalog, pg_temp;
+ALTER ROLE pgsemaphore_holder SET default_transaction_isolation = 'read committed';
+ALTER ROLE pgsemaphore_holder SET default_transaction_deferrable = off;
+ALTER ROLE pgsemaphore_holder SET row_security = on;
+ALTER ROLE pgsemaphore_holder SET standard_conforming_strings = on;
+ALTER ROLE pgsemaphore_holder SET transform_null_equals = off;
+ALTER ROLE pgsemaphore_holder SET array_nulls = on;
+ALTER ROLE pgsemaphore_holder SET exit_on_error = off;
+ALTER ROLE pgsemaphore_holder SET client_min_messages = notice;
+ALTER ROLE pgsemaphore_holder SET bytea_output = hex;
+ALTER ROLE pgsemaphore_holder SET DateStyle = 'ISO, MDY';
+ALTER ROLE pgsemaphore_holder SET IntervalStyle = postgres;
+ALTER ROLE pgsemaphore_holder SET TimeZone = 'UTC';
 ALTER ROLE pgsemaphore_holder SET enable_seqscan = off;
 ALTER ROLE pgsemaphore_holder SET enable_hashjoin = off;
 ALTER ROLE pgsemaphore_holder SET enable_mergejoin = off;
+ALTER ROLE pgsemaphore_holder SET enable_nestloop = on;
+ALTER ROLE pgsemaphore_holder SET enable_indexscan = on;
+ALTER ROLE pgsemaphore_holder SET enable_indexonlyscan = on;
+ALTER ROLE pgsemaphore_holder SET enable_bitmapscan = on;
+ALTER ROLE pgsemaphore_holder SET enable_sort = on;
+ALTER ROLE pgsemaphore_holder SET enable_hashagg = on;
+ALTER ROLE pgsemaphore_holder SET enable_material = on;
+ALTER ROLE pgsemaphore_holder SET work_mem = 4096;
 ALTER ROLE pgsemaphore_holder SET jit = off;
 ALTER ROLE pgsemaphore_holder SET plan_cache_mode = force_generic_plan;
 ALTER ROLE pgsemaphore_holder SET lock_timeout = 5000;
 ALTER ROLE pgsemaphore_holder SET statement_timeout = 20000;
 ALTER ROLE pgsemaphore_holder SET idle_in_transaction_session_timeout = 20000;
+ALTER ROLE pgsemaphore_holder SET idle_session_timeout = 0;

@@ -197,6 +197,7 @@ CREATE TABLE pgsemaphore_data.audit (
     grants bigint NOT NULL DEFAULT 0,
     leases bigint NOT NULL DEFAULT 0,
     detail text,
+    login text NOT NULL DEFAULT session_user,
     PRIMARY KEY (key, id),
     CONSTRAINT audit_action_is_known CHECK (action IN ('settle', 'settle_silent', 'takeover', 'unknown_to_client', 'policy'))
 );

@@ -9,7 +9,7 @@ COMMENT ON INDEX pgsemaphore_data.policies_stem IS 'Prefixes in their bytewise o
 
 CREATE FUNCTION pgsemaphore_data.policy_for(key text, OUT pattern text)
 LANGUAGE plpgsql STABLE PARALLEL SAFE STRICT SECURITY DEFINER
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     bound text COLLATE "C" := key;
@@ -55,7 +55,7 @@ COMMENT ON FUNCTION pgsemaphore_data.policy_for IS 'Pattern of the policy that g
 
 CREATE FUNCTION pgsemaphore_data.policy_extra(provisioning text, permit_limit integer, lease_extra integer, lease_extra_ratio numeric, OUT extra bigint)
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT CASE
         WHEN policy_extra.provisioning = 'over'
@@ -232,7 +232,7 @@ COMMENT ON COLUMN pgsemaphore.leases.ttl_ms IS 'It is retired when nobody report
 -- at another time than the original's, which may still run.
 CREATE FUNCTION pgsemaphore_data.this_database(OUT database text)
 LANGUAGE sql STABLE PARALLEL SAFE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT format('%s/%s/%s', c.system_identifier, d.oid, (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint)
     FROM pg_control_system() AS c, pg_database AS d
@@ -242,13 +242,13 @@ COMMENT ON FUNCTION pgsemaphore_data.this_database IS 'The name of this database
 
 CREATE FUNCTION pgsemaphore_data.is_alive(last_heartbeat timestamptz, database text, this_database text, OUT alive boolean)
 LANGUAGE sql VOLATILE PARALLEL SAFE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$ SELECT last_heartbeat > clock_timestamp() - interval '3 seconds' AND database = this_database $$;
 COMMENT ON FUNCTION pgsemaphore_data.is_alive IS 'Whether a holder with that last heartbeat, into that database, runs over this one: one a second is due, three may be missed.';
 
 CREATE FUNCTION pgsemaphore_data.serving_since(OUT since timestamptz)
 LANGUAGE sql VOLATILE PARALLEL SAFE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT greatest(s.since, pg_postmaster_start_time())
     FROM pgsemaphore_data.serving AS s
@@ -271,7 +271,7 @@ COMMENT ON COLUMN pgsemaphore.holders.live IS 'It runs over this database and mi
 COMMENT ON COLUMN pgsemaphore.holders.database IS 'The database that it writes to: cluster, oid, and start of the server. Another one than live rows have: the row came here with a copy.';
 
 CREATE VIEW pgsemaphore.audit AS
-SELECT a.at, a.key, a.client_id, a.action, a.actor, a.generation, a.grants, a.leases, a.detail
+SELECT a.at, a.key, a.client_id, a.action, a.actor, a.generation, a.grants, a.leases, a.detail, a.login
 FROM pgsemaphore_data.audit AS a;
 COMMENT ON VIEW pgsemaphore.audit IS 'Permits that came back, or changed hands, by a declaration and not by their owner''s reports; and changes of policies.';
 COMMENT ON COLUMN pgsemaphore.audit.at IS 'When that was.';
@@ -279,7 +279,8 @@ COMMENT ON COLUMN pgsemaphore.audit.client_id IS 'Whose permits; NULL for a chan
 COMMENT ON COLUMN pgsemaphore.audit.detail IS 'The reason that was given; of a change of a policy the whole policy, or deleted.';
 COMMENT ON COLUMN pgsemaphore.audit.key IS 'The semaphore; of a change of a policy its pattern.';
 COMMENT ON COLUMN pgsemaphore.audit.action IS 'settle (an operator), settle_silent (the policy), takeover (a successor), unknown_to_client (it says that it does not hold them), policy.';
-COMMENT ON COLUMN pgsemaphore.audit.actor IS 'Who said so.';
+COMMENT ON COLUMN pgsemaphore.audit.actor IS 'Who said so: as a holder''s login names somebody, else the login itself.';
+COMMENT ON COLUMN pgsemaphore.audit.login IS 'The database login of the session that did it.';
 COMMENT ON COLUMN pgsemaphore.audit.generation IS 'The lowest generation of the client admitted from then on.';
 COMMENT ON COLUMN pgsemaphore.audit.grants IS 'Permits of grants that came back, or went on with a successor.';
 COMMENT ON COLUMN pgsemaphore.audit.leases IS 'The same of leases.';
@@ -328,7 +329,7 @@ COMMENT ON COLUMN pgsemaphore.policies.permits_per_lease IS 'Largest lease.';
 COMMENT ON COLUMN pgsemaphore.policies.lease_ttl_ms IS 'A lease that nobody reports for this long is retired.';
 COMMENT ON COLUMN pgsemaphore.policies.limited_groups IS 'excluded or within_group_limit: may groups with a ceiling hold leases.';
 COMMENT ON COLUMN pgsemaphore.policies.settle_lost_clients_after_ms IS 'A client that is silent for this long is declared dead; NULL: never.';
-COMMENT ON COLUMN pgsemaphore.policies.set_by IS 'Who changed the policy last: a database user, http, cli:USER, or apply:USER for pgsemaphore policy apply.';
+COMMENT ON COLUMN pgsemaphore.policies.set_by IS 'Who changed the policy last: a database login, or what a holder''s login says: http, cli:USER. Behind apply: who ran pgsemaphore policy apply.';
 COMMENT ON COLUMN pgsemaphore.policies.set_at IS 'When that was.';
 
 CREATE VIEW pgsemaphore.group_limits AS

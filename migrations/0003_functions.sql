@@ -5,7 +5,7 @@
 CREATE FUNCTION pgsemaphore_data.refuse(field text, why text)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RAISE EXCEPTION '%: %', field, why USING ERRCODE = 'invalid_parameter_value', COLUMN = field;
@@ -15,14 +15,14 @@ COMMENT ON FUNCTION pgsemaphore_data.refuse IS 'Raises 22023 for a field.';
 
 CREATE FUNCTION pgsemaphore_data.pointer_part(name text, OUT part text)
 LANGUAGE sql IMMUTABLE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$ SELECT replace(replace(name, '~', '~0'), '/', '~1') $$;
 COMMENT ON FUNCTION pgsemaphore_data.pointer_part IS 'A member''s name as part of a JSON Pointer.';
 
 CREATE FUNCTION pgsemaphore_data.check_name(field text, name text, low integer, high integer)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF name IS NULL THEN
@@ -39,7 +39,7 @@ COMMENT ON FUNCTION pgsemaphore_data.check_name IS 'Refuses a name that is too s
 CREATE FUNCTION pgsemaphore_data.check_pattern(pattern text)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM pgsemaphore_data.check_name('pattern', pattern, 1, 512 + (pattern LIKE '%*')::integer);
@@ -50,7 +50,7 @@ COMMENT ON FUNCTION pgsemaphore_data.check_pattern IS 'Refuses what is neither a
 CREATE FUNCTION pgsemaphore_data.check_number(field text, value jsonb, low bigint, high bigint, decimals integer DEFAULT 0)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     number numeric;
@@ -76,7 +76,7 @@ COMMENT ON FUNCTION pgsemaphore_data.check_number IS 'Refuses a JSON value that 
 
 CREATE FUNCTION pgsemaphore_data.policy_defaults(OUT policy jsonb)
 LANGUAGE sql IMMUTABLE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT jsonb_build_object(
         'limit', NULL,
@@ -104,7 +104,7 @@ COMMENT ON FUNCTION pgsemaphore_data.policy_defaults IS 'Every field of a policy
 
 CREATE FUNCTION pgsemaphore_data.policy_document(pattern text, OUT policy jsonb)
 LANGUAGE sql STABLE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT jsonb_build_object(
         'pattern', p.pattern,
@@ -141,7 +141,7 @@ COMMENT ON FUNCTION pgsemaphore_data.policy_document IS 'The policy of a pattern
 
 CREATE FUNCTION pgsemaphore_data.merge_policy(current jsonb, changes jsonb, OUT merged jsonb)
 LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     read_only CONSTANT text[] := ARRAY['pattern', 'set_by', 'set_at'];
@@ -169,7 +169,7 @@ COMMENT ON FUNCTION pgsemaphore_data.merge_policy IS 'A policy with changes appl
 CREATE FUNCTION pgsemaphore_data.check_limits(policy jsonb)
 RETURNS void
 LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     entry record;
@@ -210,7 +210,7 @@ COMMENT ON FUNCTION pgsemaphore_data.check_limits IS 'Refuses a policy whose lim
 CREATE FUNCTION pgsemaphore_data.check_leases(policy jsonb)
 RETURNS void
 LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     mode CONSTANT text := policy ->> 'provisioning';
@@ -250,7 +250,7 @@ COMMENT ON FUNCTION pgsemaphore_data.check_leases IS 'Refuses a policy whose lea
 CREATE FUNCTION pgsemaphore_data.check_policy(policy jsonb)
 RETURNS void
 LANGUAGE plpgsql STABLE
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     field text;
@@ -285,7 +285,7 @@ COMMENT ON FUNCTION pgsemaphore_data.check_policy IS 'Refuses a policy that brea
 CREATE FUNCTION pgsemaphore_data.write_policy(pattern text, policy jsonb, actor text)
 RETURNS void
 LANGUAGE sql
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
     INSERT INTO pgsemaphore_data.policies AS p (
         pattern, permit_limit, limit_function, paused, paused_groups, group_limit_function, can_grant_function,
@@ -343,9 +343,20 @@ AS $$
 $$;
 COMMENT ON FUNCTION pgsemaphore_data.write_policy IS 'Stores a policy that was checked, and tells the holders at commit.';
 
+CREATE FUNCTION pgsemaphore_data.who(claimed text, prefix text DEFAULT '', OUT actor text)
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE
+        WHEN has_table_privilege(session_user, 'pgsemaphore_data.audit', 'INSERT') THEN coalesce(claimed, prefix || session_user)
+        ELSE prefix || session_user
+    END
+$$;
+COMMENT ON FUNCTION pgsemaphore_data.who IS 'Who acts: the actor that is claimed, if the session''s login could write the audit itself, as holders can; else that login.';
+
 CREATE FUNCTION pgsemaphore.configure(pattern text, changes jsonb, actor text DEFAULT session_user, OUT policy jsonb)
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     merged jsonb;
@@ -355,7 +366,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('pgsemaphore policy ' || pattern, 0));
     merged := pgsemaphore_data.merge_policy(pgsemaphore_data.policy_document(pattern), changes);
     PERFORM pgsemaphore_data.check_policy(merged);
-    PERFORM pgsemaphore_data.write_policy(pattern, merged, coalesce(actor, session_user::text));
+    PERFORM pgsemaphore_data.write_policy(pattern, merged, pgsemaphore_data.who(actor));
     policy := pgsemaphore_data.policy_document(pattern);
 END
 $$;
@@ -365,7 +376,7 @@ CREATE FUNCTION pgsemaphore.set_limit(
     pattern text, new_limit bigint, actor text DEFAULT session_user, OUT permit_limit integer
 )
 LANGUAGE sql SECURITY DEFINER
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT (c.policy ->> 'limit')::integer
     FROM pgsemaphore.configure(set_limit.pattern, jsonb_build_object('limit', set_limit.new_limit), set_limit.actor) AS c
@@ -376,7 +387,7 @@ CREATE FUNCTION pgsemaphore.set_group_limit(
     pattern text, grp text, new_limit bigint, actor text DEFAULT session_user, OUT permit_limit integer
 )
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     current jsonb;
@@ -404,14 +415,14 @@ COMMENT ON FUNCTION pgsemaphore.set_group_limit IS 'Sets the ceiling of a group 
 
 CREATE FUNCTION pgsemaphore.delete_policy(pattern text, actor text DEFAULT session_user, OUT deleted boolean)
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     DELETE FROM pgsemaphore_data.policies AS p WHERE p.pattern = delete_policy.pattern COLLATE "C";
     deleted := FOUND;
     IF deleted THEN
         INSERT INTO pgsemaphore_data.audit (key, at, action, actor, detail)
-        VALUES (delete_policy.pattern, clock_timestamp(), 'policy', coalesce(delete_policy.actor, session_user::text), 'deleted');
+        VALUES (delete_policy.pattern, clock_timestamp(), 'policy', pgsemaphore_data.who(delete_policy.actor), 'deleted');
     END IF;
     PERFORM pg_notify('pgsemaphore', 'policies');
 END
@@ -422,7 +433,7 @@ CREATE FUNCTION pgsemaphore_data.apply_policy(
     pattern text, policy jsonb, force boolean, actor text, OUT outcome text, OUT set_by text, OUT set_at text
 )
 LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     current jsonb;
@@ -449,7 +460,7 @@ BEGIN
         ELSE 'changed'
     END;
     IF outcome IN ('created', 'changed') THEN
-        PERFORM pgsemaphore_data.write_policy(pattern, wanted, actor);
+        PERFORM pgsemaphore_data.write_policy(pattern, wanted, pgsemaphore_data.who(actor, 'apply:'));
     END IF;
 END
 $$;
@@ -460,7 +471,7 @@ CREATE FUNCTION pgsemaphore_data.settle(
     OUT generation bigint, OUT grants bigint, OUT leases bigint
 )
 LANGUAGE plpgsql
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     held pgsemaphore_data.semaphores;
@@ -561,7 +572,7 @@ COMMENT ON FUNCTION pgsemaphore_data.settle IS 'Declares a client dead on a key:
 CREATE FUNCTION pgsemaphore_data.mark_contended(of_key text)
 RETURNS void
 LANGUAGE sql
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
     UPDATE pgsemaphore_data.semaphores AS s
     SET contended_until = (
@@ -588,11 +599,11 @@ CREATE FUNCTION pgsemaphore.settle_client(
 )
 RETURNS TABLE (key text, client_id text, generation bigint, grants bigint, leases bigint)
 LANGUAGE sql SECURITY DEFINER
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT settle_client.key, settle_client.client_id, s.generation, s.grants, s.leases
     FROM pgsemaphore_data.settle(
-        settle_client.key, settle_client.client_id, settle_client.reason, coalesce(settle_client.actor, session_user::text),
+        settle_client.key, settle_client.client_id, settle_client.reason, pgsemaphore_data.who(settle_client.actor),
         coalesce(settle_client.force, false)
     ) AS s
 $$;

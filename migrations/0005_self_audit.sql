@@ -3,7 +3,7 @@
 CREATE FUNCTION pgsemaphore.verify(first text, last text)
 RETURNS TABLE (key text, grp text, counter text, stored bigint, actual bigint)
 LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
     WITH entry AS (
         SELECT
@@ -56,7 +56,7 @@ COMMENT ON FUNCTION pgsemaphore.verify(text, text) IS 'Counts again what the cou
 CREATE FUNCTION pgsemaphore.verify(key text)
 RETURNS TABLE (key text, grp text, counter text, stored bigint, actual bigint)
 LANGUAGE sql STABLE SECURITY DEFINER
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT v.key, v.grp, v.counter, v.stored, v.actual
     FROM pgsemaphore.verify(
@@ -89,7 +89,7 @@ COMMENT ON COLUMN pgsemaphore.audit.detail IS 'The reason that was given; of a c
 
 CREATE FUNCTION pgsemaphore_data.recount(of_key text, actor text, OUT differences jsonb)
 LANGUAGE plpgsql
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     -- The fence moves: a round that read before this repeats.
@@ -150,10 +150,10 @@ COMMENT ON FUNCTION pgsemaphore_data.recount IS 'Makes the counters of a key wha
 CREATE FUNCTION pgsemaphore.repair(key text, actor text DEFAULT session_user)
 RETURNS TABLE (key text, grp text, counter text, stored bigint, actual bigint)
 LANGUAGE sql SECURITY DEFINER
-SET search_path = pg_catalog
+SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT v.key, v.grp, v.counter, v.stored, v.actual
-    FROM pgsemaphore_data.recount(repair.key, coalesce(repair.actor, session_user::text)) AS r
+    FROM pgsemaphore_data.recount(repair.key, pgsemaphore_data.who(repair.actor)) AS r
     CROSS JOIN LATERAL jsonb_to_recordset(r.differences)
         AS v(key text, grp text, counter text, stored bigint, actual bigint)
 $$;

@@ -25,11 +25,16 @@ fn worlds() -> u64 {
 #[tokio::test]
 async fn postgresql_and_the_store_in_memory_answer_alike() {
     let db = Db::new().await;
+    answers_are_alike(&db, worlds()).await;
+}
+
+/// In so many worlds over this database.
+pub(crate) async fn answers_are_alike(db: &Db, worlds: u64) {
     let store = Store::connect(db.url(), 2).await.expect("the test database");
-    for seed in 0..worlds() {
+    for seed in 0..worlds {
         World::new(seed, &store).run().await;
     }
-    assert_eq!(pgsemaphore_tests::verify(&db).await, []);
+    assert_eq!(pgsemaphore_tests::verify(db).await, []);
 }
 
 struct World<'a> {

@@ -4,6 +4,7 @@ mod access;
 mod ageing;
 mod apply;
 mod blackouts;
+mod boundary;
 mod browsers;
 mod calls;
 mod client_telemetry;

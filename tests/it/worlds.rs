@@ -27,7 +27,7 @@ async fn random_worlds_keep_the_promises() {
     let started = Instant::now();
     loop {
         eprintln!("WORLD_SEED={seed}");
-        let ended = tokio::time::timeout(WORLD_HANG, world(seed)).await;
+        let ended = tokio::time::timeout(WORLD_HANG, world(seed, Db::new().await)).await;
         assert!(ended.is_ok(), "the world of WORLD_SEED={seed} hangs");
         seed += 1;
         if started.elapsed() > length {
@@ -81,8 +81,9 @@ struct World {
     holders: Vec<(Serve, Proxy)>,
 }
 
-async fn world(seed: u64) {
-    let mut world = World::build(StdRng::seed_from_u64(seed)).await;
+/// One world over this database.
+pub(crate) async fn world(seed: u64, db: Db) {
+    let mut world = World::build(StdRng::seed_from_u64(seed), db).await;
     let clients = world.clients();
     let (mut items, expected) = world.items(&clients);
 
@@ -111,8 +112,7 @@ async fn world(seed: u64) {
 }
 
 impl World {
-    async fn build(mut rng: StdRng) -> Self {
-        let db = Db::new().await;
+    async fn build(mut rng: StdRng, db: Db) -> Self {
         let keys: Vec<Key> = (0..rng.random_range(1..4)).map(|n| Key::random(&mut rng, n)).collect();
         let mut holders = Vec::new();
         for _ in 0..rng.random_range(1..4) {

@@ -49,6 +49,13 @@ impl Db {
     }
 }
 
+impl Db {
+    /// Replaces the pool by one that settings of the database do not reach.
+    pub(crate) async fn shelter(&mut self) {
+        self.pool = crate::hostile::sheltered(&self.url).await;
+    }
+}
+
 impl Drop for Db {
     fn drop(&mut self) {
         // At the end of the process nobody takes the order, and the whole cluster goes.

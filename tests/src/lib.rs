@@ -13,6 +13,7 @@ mod encrypted;
 pub mod faults;
 mod holder;
 mod homes;
+pub mod hostile;
 mod metrics;
 mod network;
 mod process;

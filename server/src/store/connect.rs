@@ -2,6 +2,7 @@
 
 use super::StoreError;
 use super::fitness::{self, Fitness};
+use super::session::SESSION_SETTINGS;
 use crate::trouble;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection, PgPool, Row as _};
@@ -13,21 +14,6 @@ use std::time::Duration;
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 /// A connection that idled longer is tried before it is used.
 const TRY_AFTER_IDLE: Duration = Duration::from_secs(1);
-
-/// Settings of each session. Plans are pinned because the planner prefers sequential scans on small tables, and a
-/// sequential scan under SERIALIZABLE conflicts with every writer of the table. A scan that has to be then looks so
-/// costly that PostgreSQL would compile it, for a second, each time: so it must not. Timeouts are in milliseconds:
-/// whoever hangs in a transaction loses its locks.
-pub const SESSION_SETTINGS: [(&str, &str); 8] = [
-    ("enable_seqscan", "off"),
-    ("enable_hashjoin", "off"),
-    ("enable_mergejoin", "off"),
-    ("jit", "off"),
-    ("plan_cache_mode", "force_generic_plan"),
-    ("lock_timeout", "5000"),
-    ("statement_timeout", "20000"),
-    ("idle_in_transaction_session_timeout", "20000"),
-];
 
 /// How soon PostgreSQL notices that a holder or the network to it is gone, and ends the session with its locks: a
 /// connection that idles, one that does not take an answer, and one whose statement waits or works. Behind a pooler it is
@@ -63,12 +49,18 @@ fn without_brackets(options: PgConnectOptions) -> PgConnectOptions {
     }
 }
 
+/// Opens a connection outside the pools, which takes writes.
+pub(super) async fn open(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
+    let mut connection = connect(options).await?;
+    match fitness::examine(&mut connection).await? {
+        Some(unfit) => Err(unfit.into()),
+        None => Ok(connection),
+    }
+}
+
 /// Connects once, to learn whether the database can be used.
 pub(super) async fn check(options: &PgConnectOptions) -> Result<(), StoreError> {
-    let mut first = connect(options).await?;
-    if let Some(unfit) = fitness::examine(&mut first).await? {
-        return Err(unfit.into());
-    }
+    let mut first = open(options).await?;
     let missing = missing_settings(&mut first).await?;
     if missing.is_empty() { Ok(()) } else { Err(StoreError::Settings { missing }) }
 }

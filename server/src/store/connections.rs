@@ -15,7 +15,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use sqlx::error::BoxDynError;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
-use sqlx::{Describe, Either, Error, Execute, Executor, PgPool, Postgres, SqlStr};
+use sqlx::{Connection as _, Describe, Either, Error, Execute, Executor, PgPool, Postgres, SqlStr};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -37,6 +37,8 @@ pub(crate) struct Lent {
     session: Session,
     /// All that it was asked is answered: it may be used again.
     answered: bool,
+    /// It is not to be used again.
+    spoilt: bool,
 }
 
 /// A connection as statements use it.
@@ -81,7 +83,7 @@ impl Connections {
             Ok(connection) => {
                 self.fitness.succeeded();
                 let session = Session { connection, behind_pooler: self.behind_pooler };
-                Ok(Lent { session, answered: false })
+                Ok(Lent { session, answered: false, spoilt: false })
             }
             Err(error) => {
                 self.fitness.failed();
@@ -245,9 +247,16 @@ impl Session {
 }
 
 impl Lent {
-    /// Gives the connection back.
+    /// Gives the connection back, unless it is spoilt: then it is closed.
     pub(super) fn give_back(mut self) {
-        self.answered = true;
+        self.answered = !self.spoilt;
+    }
+
+    /// Foreign code left the session otherwise than it found it: nothing that was prepared in it is relied on, and nobody
+    /// gets it after this.
+    pub(super) async fn spoil(&mut self) -> Result<(), Error> {
+        self.spoilt = true;
+        self.session.connection.clear_cached_statements().await
     }
 
     /// Before a statement that needs no transaction.

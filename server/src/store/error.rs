@@ -52,6 +52,17 @@ pub enum StoreError {
         /// Latest migration of this binary.
         needed: i64,
     },
+    /// A schema of ours belongs to somebody else, whose code this login would run.
+    #[error(
+        "schema {schema} belongs to {owner}, so this login would run what {owner} put into it: log in as {owner}, or \
+         drop the schema if nobody knows where it comes from"
+    )]
+    ForeignSchema {
+        /// Which one.
+        schema: String,
+        /// Whose it is.
+        owner: String,
+    },
     /// A migration failed.
     #[error("the migration failed: {0}")]
     Migrate(#[source] MigrateError),
@@ -112,7 +123,7 @@ impl StoreError {
     pub(crate) fn is_outage(&self) -> bool {
         match self {
             Self::GaveUp { last, .. } => last.is_outage(),
-            Self::Fenced | Self::Violation(_) | Self::Fault(_) => false,
+            Self::Fenced | Self::Violation(_) | Self::Fault(_) | Self::ForeignSchema { .. } => false,
             _ => true,
         }
     }

@@ -1,8 +1,8 @@
 //! The schema as a whole: brought up to date, its roles made, removed.
 
 use super::transaction::commit_once;
-use super::{Store, StoreError};
-use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
+use super::{Store, StoreError, connect};
+use sqlx::{ConnectOptions as _, Connection as _, Executor, Postgres};
 
 /// The roles, as people can run it with psql.
 const ROLES: &str = include_str!("../../../docs/roles.sql");
@@ -39,7 +39,8 @@ impl Store {
     pub async fn migrate(&self) -> Result<(), StoreError> {
         // A migration may take longer than a round may, and that is nothing to warn of.
         let options = self.options().clone().disable_statement_logging();
-        let mut connection = PgConnection::connect_with(&options).await?;
+        let mut connection = connect::open(&options).await?;
+        must_be_ours(&mut connection).await?;
         sqlx::raw_sql("SET statement_timeout = 0").execute(&mut connection).await?;
         sqlx::raw_sql(LOCK_WAIT).execute(&mut connection).await?;
         crate::MIGRATOR.run(&mut connection).await.map_err(StoreError::of_migration)?;
@@ -65,6 +66,7 @@ impl Store {
     /// [`UninstallError`]; nothing was dropped then.
     pub async fn uninstall(&self, force: bool) -> Result<(), UninstallError> {
         let mut lent = self.begin_once("BEGIN").await?;
+        must_be_ours(&mut *lent).await?;
         let find = sqlx::query_scalar(include_str!("../../queries/find_semaphores.sql"));
         if find.fetch_one(&mut *lent).await? {
             sqlx::query(include_str!("../../queries/lock_semaphores.sql")).execute(&mut *lent).await?;
@@ -77,5 +79,15 @@ impl Store {
         sqlx::query(include_str!("../../queries/drop_schemas.sql")).execute(&mut *lent).await?;
         commit_once(lent).await?;
         Ok(())
+    }
+}
+
+/// Refuses schemas of ours that somebody else made.
+async fn must_be_ours<'c>(database: impl Executor<'c, Database = Postgres>) -> Result<(), StoreError> {
+    let query = sqlx::query_as(include_str!("../../queries/read_foreign_schemas.sql"));
+    let foreign: Option<(String, String)> = query.fetch_optional(database).await?;
+    match foreign {
+        None => Ok(()),
+        Some((schema, owner)) => Err(StoreError::ForeignSchema { schema, owner }),
     }
 }

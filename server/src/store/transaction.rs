@@ -133,7 +133,8 @@ impl Store {
         let ended = bounded(attempt.run(body)).await?;
         let clean = ended.is_ok() || bounded(attempt.execute("ROLLBACK")).await?.is_ok();
         let Attempt { tx, writer, version, phases } = attempt;
-        if clean {
+        let unfit = matches!(ended, Err(StoreError::NotDurable | StoreError::ReadOnly | StoreError::Standby));
+        if clean && !unfit {
             // Before another connection is asked for: there may be only one.
             tx.give_back();
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// All calls of a round together have this long, in ms.
 const TIME_FOR_ALL: &str = "250";
-/// What other statements have, as `store/connect.rs` says, in ms.
+/// What other statements have, as `store/session.rs` says, in ms.
 const TIME_FOR_OTHERS: &str = "20000";
 
 /// Names of functions, of the policy that wins.
@@ -64,6 +64,18 @@ struct Said {
     failure: Option<String>,
 }
 
+impl Said {
+    /// What it said does not count.
+    fn fail(&mut self, failure: &str) {
+        (self.permits, self.permitted, self.failure) = (None, None, Some(failure.to_owned()));
+    }
+}
+
+/// Takes away the row that says that the functions changed the session, and gives its text.
+fn left_behind(said: &mut Vec<Said>) -> Option<String> {
+    said.pop_if(|said| said.asked == "session").and_then(|said| said.failure)
+}
+
 impl Reader<'_> {
     /// Asks the functions about this round: the limit, the groups of its demand and of its reports, and who has demand
     /// or an active lease.
@@ -86,7 +98,11 @@ impl Reader<'_> {
             .bind(&functions.can_grant)
             .bind(clients)
             .bind(client_groups);
-        let said: Vec<Said> = query.fetch_all(&mut *self.attempt.tx).await?;
+        let mut said: Vec<Said> = query.fetch_all(&mut *self.attempt.tx).await?;
+        if let Some(failure) = left_behind(&mut said) {
+            self.attempt.tx.spoil().await?;
+            said.iter_mut().for_each(|said| said.fail(&failure));
+        }
         self.allow(TIME_FOR_OTHERS).await?;
         for said in said {
             self.asked.push(functions.call(&said));
