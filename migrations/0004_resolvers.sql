@@ -100,17 +100,19 @@ DECLARE
     state CONSTANT text[] := pgsemaphore_data.session_state();
     call record;
     function text;
+    statement text;
     answered boolean;
 BEGIN
     FOR call IN
-        SELECT 'limit' AS asked, NULL::text AS client_id, NULL::text AS grp, limit_function AS name, 'text' AS arguments, 'integer' AS result
+        SELECT 'limit' AS asked, NULL::text AS client_id, NULL::text AS grp, limit_function AS name, 'text' AS arguments, 'integer' AS result,
+            'SELECT %s($1), NULL::pg_catalog.bool' AS statement
         WHERE limit_function IS NOT NULL
         UNION ALL
-        SELECT 'group_limit', NULL, g.grp, group_limit_function, 'text, text', 'integer'
+        SELECT 'group_limit', NULL, g.grp, group_limit_function, 'text, text', 'integer', 'SELECT %s($1, $2), NULL::pg_catalog.bool'
         FROM unnest(groups) AS g(grp)
         WHERE group_limit_function IS NOT NULL
         UNION ALL
-        SELECT 'can_grant', c.client_id, c.grp, can_grant_function, 'text, text, text', 'boolean'
+        SELECT 'can_grant', c.client_id, c.grp, can_grant_function, 'text, text, text', 'boolean', 'SELECT NULL::pg_catalog.int4, %s($1, $3, $2)'
         FROM unnest(clients, client_groups) AS c(client_id, grp)
         WHERE can_grant_function IS NOT NULL
     LOOP
@@ -131,15 +133,10 @@ BEGIN
             IF function IS NULL THEN
                 RAISE EXCEPTION 'there is no function %(%) returns %', call.name, call.arguments, call.result;
             END IF;
+            statement := format(call.statement, function);
+            -- From here to the end of the call nothing of ours looks up a name: no operator, no function, no type.
             PERFORM set_config('search_path', path, true);
-            CASE call.asked
-                WHEN 'limit' THEN
-                    EXECUTE format('SELECT %s($1)', function) INTO permits USING key;
-                WHEN 'group_limit' THEN
-                    EXECUTE format('SELECT %s($1, $2)', function) INTO permits USING key, call.grp;
-                ELSE
-                    EXECUTE format('SELECT %s($1, $2, $3)', function) INTO permitted USING key, call.client_id, call.grp;
-            END CASE;
+            EXECUTE statement INTO permits, permitted USING key, call.grp, call.client_id;
             answered := true;
             -- Takes back all that the function did but for its answer: what it wrote, set, locked or became.
             RAISE EXCEPTION 'the call is over';

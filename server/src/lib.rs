@@ -44,7 +44,7 @@ mod waiting;
 pub use holder::{Holder, Settings};
 pub use live::Unusable;
 pub use refusal::Refusal;
-pub use round::{Heard, Pace, StillWaits, Turn, TurnResult, transact};
+pub use round::{Heard, Moment, Pace, StillWaits, Turn, TurnResult, transact, transact_at};
 pub use store::{Store, StoreError};
 
 use std::sync::LazyLock;

@@ -144,20 +144,39 @@ pub async fn transact(
     calls: &[Heard],
     still_waits: StillWaits<'_>,
 ) -> Result<Turn, StoreError> {
-    let ran = run(store, key, work, pace, calls, still_waits).await;
+    let prepared = Prepared::default();
+    let ran = run(store, Transaction { key, work, pace, calls, still_waits, moment: None, prepared }).await;
     metrics::report(store.metrics(), key, work, calls, ran.as_ref());
     ran.map(|ran| ran.value)
 }
 
-async fn run(
+/// A moment by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// By the database's clock.
+    pub now: DbTime,
+    /// By this process's clock.
+    pub anchor: Instant,
+}
+
+/// As [`transact`], at a moment that is given instead of read, for tests that need hours to pass. No pace, no metrics.
+///
+/// # Errors
+/// As of [`transact`].
+pub async fn transact_at(
     store: &Store,
     key: &SemaphoreKey,
     work: Work,
-    pace: Pace,
     calls: &[Heard],
-    still_waits: StillWaits<'_>,
-) -> Result<Ran<Turn>, StoreError> {
-    let mut body = Transaction { key, work, pace, calls, still_waits, prepared: Prepared::default() };
+    moment: Moment,
+) -> Result<Turn, StoreError> {
+    let (pace, prepared) = (Pace::Period(Duration::ZERO), Prepared::default());
+    let body = Transaction { key, work, pace, calls, still_waits: &|_| true, moment: Some(moment), prepared };
+    run(store, body).await.map(|ran| ran.value)
+}
+
+async fn run(store: &Store, mut body: Transaction<'_>) -> Result<Ran<Turn>, StoreError> {
+    let Transaction { key, work, .. } = body;
     let mut before = 0;
     for _ in 0..PREPARE_MAX {
         let Ran { value, attempts, phases } = store.transaction(name(work), key, &body).await?;
@@ -185,6 +204,7 @@ struct Transaction<'a> {
     pace: Pace,
     calls: &'a [Heard],
     still_waits: StillWaits<'a>,
+    moment: Option<Moment>,
     prepared: Prepared,
 }
 
@@ -201,6 +221,9 @@ impl Body for Transaction<'_> {
     async fn run(&self, attempt: &mut Attempt) -> Result<Step<Attempted>, StoreError> {
         let Self { key, work, prepared, .. } = *self;
         let mut taken = store::take(attempt, key).await?;
+        if let Some(Moment { now, anchor }) = self.moment {
+            (taken.now, taken.anchor) = (now, anchor);
+        }
         attempt.phases.end(Phase::Take);
         let present = self.present();
         let heard = self.calls.iter().zip(&present).filter(|(_, present)| **present);

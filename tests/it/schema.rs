@@ -48,7 +48,7 @@ async fn functions_resolve_names_in_one_schema_alone_and_nothing_is_a_trigger() 
         &db,
         "SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
          WHERE n.nspname IN ('pgsemaphore', 'pgsemaphore_data')
-           AND NOT coalesce('search_path=pg_catalog' = ANY (p.proconfig), false)
+           AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)
          UNION ALL
          SELECT t.tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
          JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -70,7 +70,7 @@ async fn views_have_their_documented_columns() {
     )
     .await;
     let documented = [
-        "audit(at, key, client_id, action, actor, generation, grants, leases, detail)",
+        "audit(at, key, client_id, action, actor, generation, grants, leases, detail, login)",
         "blocked(key, client_id, grp, count, reason, since)",
         "client_usage(key, client_id, generation, grants, leases, last_seen, unheard)",
         "grants(key, id, client_id, grp, permits, claimed, released, status, claim_deadline, created_at)",

@@ -30,7 +30,8 @@ async fn the_audit_has_the_login_and_believes_holders_alone() {
             "DELETE FROM pgsemaphore_data.audit;
              INSERT INTO pgsemaphore_data.semaphores (key, grants) VALUES ('s', 3)
                  ON CONFLICT (key) DO UPDATE SET grants = 3;
-             INSERT INTO pgsemaphore_data.clients (key, client_id, generation) VALUES ('s', 'w', 1)
+             INSERT INTO pgsemaphore_data.clients (key, client_id, generation, last_seen)
+                 VALUES ('s', 'w', 1, now() - interval '1 day')
                  ON CONFLICT (key, client_id) DO UPDATE SET generation = clients.generation + 1",
         )
         .execute(&mut owner)

@@ -5,5 +5,6 @@ mod catalogue;
 mod foreign_code;
 mod hostile;
 mod names;
+mod scripts;
 mod sessions;
 mod wire;

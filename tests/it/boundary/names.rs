@@ -42,7 +42,7 @@ const CALLS: [&str; 17] = [
     "SELECT pgsemaphore.set_limit('x', 2)",
     "SELECT pgsemaphore.set_group_limit('x', 'g', 2)",
     "SELECT * FROM pgsemaphore_data.apply_policy('y', '{\"limit\": 1}', true, 'apply:me')",
-    "SELECT * FROM pgsemaphore.settle_client('k', 'w')",
+    "SELECT * FROM pgsemaphore.settle_client('k', 'w', force => true)",
     "SELECT * FROM pgsemaphore.verify(NULL)",
     "SELECT * FROM pgsemaphore.verify('', 'z')",
     "SELECT * FROM pgsemaphore.repair('k')",

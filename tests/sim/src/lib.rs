@@ -13,6 +13,7 @@
 mod audit;
 mod plant;
 mod random;
+pub mod script;
 mod search;
 mod store;
 mod trace;

@@ -1,17 +1,14 @@
 //! Runs the steps of a script.
 
-use crate::Mismatch;
-use crate::parse::{Is, Line, Report, Saying, Used};
-use crate::render::{Aliases, declared, kept};
+use super::parse::{Is, Line, Report, Saying, Used};
+use super::render::{Aliases, declared, kept};
+use super::{Event, Mismatch, Transacted};
+use crate::{Limits, MemoryStore, Transaction};
 use pgsemaphore_allocation::{
     Call, ClientId, DbTime, Demand, GrantReport, Group, Incarnation, Kind, LeaseReport, Outcome, Plan,
     SemaphoreKey, Work, check, round, sync, timer,
 };
-use pgsemaphore_sim::{Limits, MemoryStore, Transaction};
 use std::collections::BTreeMap;
-
-/// When a script starts, by the database's clock.
-const START: DbTime = DbTime(1_764_428_000_000_000);
 
 struct World {
     key: SemaphoreKey,
@@ -23,7 +20,10 @@ struct World {
     /// What each client was told as its state: before the last time, and then.
     states: BTreeMap<String, (String, String)>,
     step: Option<Step>,
+    start: DbTime,
     now: DbTime,
+    /// What happened so far.
+    events: Vec<Event>,
 }
 
 /// A transaction: what is said before the first line that looks at its result, and then its plan.
@@ -36,22 +36,23 @@ struct Step {
     heard: usize,
 }
 
-pub(crate) fn run(lines: &[Line]) -> Result<(), Mismatch> {
-    let mut world = World::new();
+pub(super) fn run(lines: &[Line], start: DbTime) -> Result<Vec<Event>, Mismatch> {
+    let mut world = World::new(start);
     let mut last = 0;
     for line in lines {
         world.line(&line.is).map_err(|detail| Mismatch { line: line.number, detail })?;
         last = line.number;
     }
-    world.finish_step().map_err(|detail| Mismatch { line: last, detail })
+    world.finish_step().map_err(|detail| Mismatch { line: last, detail })?;
+    Ok(world.events)
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(start: DbTime) -> Self {
         let mut limits = Limits::of_grants(0, 10_000_000);
         limits.policy.round_period = 2_000_000;
         let mut store = MemoryStore::new();
-        store.set_serving_since(Some(START));
+        store.set_serving_since(Some(start));
         Self {
             key: SemaphoreKey::new("key"),
             store,
@@ -61,7 +62,9 @@ impl World {
             seen: BTreeMap::new(),
             states: BTreeMap::new(),
             step: None,
-            now: START,
+            start,
+            now: start,
+            events: vec![Event::Serving(Some(start))],
         }
     }
 
@@ -73,35 +76,50 @@ impl World {
             Is::State { client, same } => return self.state(client, *same),
             Is::Blocked(phrases) => return self.blocked(phrases),
             Is::Audit(phrases) => return self.audit(phrases),
-            Is::Due(at) => return self.due(at.map(|at| START + at)),
+            Is::Due(at) => return self.due(at.map(|at| self.start + at)),
             Is::Numbered(name, other) => {
                 self.transact()?;
-                let named = crate::words::RoundName { base: name.clone(), plus: 0 };
+                let named = super::words::RoundName { base: name.clone(), plus: 0 };
                 return same("the round", &self.round(other)?, &self.round(&named)?);
             }
             _ => self.finish_step()?,
         }
         match is {
             Is::Begin { at, work, round } => {
-                self.now = START + *at;
+                self.now = self.start + *at;
                 let (callers, calls) = Default::default();
                 let round = round.clone();
                 self.step = Some(Step { work: *work, round, callers, calls, done: None, heard: 0 });
             }
-            Is::Copy => self.copy = Some(self.store.clone()),
-            Is::Restore => self.store = self.copy.clone().ok_or("there is no copy")?,
-            Is::Serving(since) => self.store.set_serving_since(since.map(|since| START + since)),
-            Is::NoPolicy => self.store.set_limits(&self.key, None),
+            Is::Copy => {
+                self.copy = Some(self.store.clone());
+                self.events.push(Event::Copy);
+            }
+            Is::Restore => {
+                self.store = self.copy.clone().ok_or("there is no copy")?;
+                self.events.push(Event::Restore);
+            }
+            Is::Serving(since) => {
+                let since = since.map(|since| self.start + since);
+                self.store.set_serving_since(since);
+                self.events.push(Event::Serving(since));
+            }
+            Is::NoPolicy => self.set_limits(None),
             Is::Set(setting) => {
                 setting.apply(&mut self.limits);
-                self.store.set_limits(&self.key, Some(self.limits.clone()));
+                self.set_limits(Some(self.limits.clone()));
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn round(&self, name: &crate::words::RoundName) -> Result<u64, String> {
+    fn set_limits(&mut self, limits: Option<Limits>) {
+        self.events.push(Event::Limits(limits.clone().map(Box::new)));
+        self.store.set_limits(&self.key, limits);
+    }
+
+    fn round(&self, name: &super::words::RoundName) -> Result<u64, String> {
         self.aliases.round(name, self.now)
     }
 
@@ -172,6 +190,14 @@ impl World {
                 }
                 self.aliases.name_round(name, after);
             }
+            self.events.push(Event::Transacted(Box::new(Transacted {
+                now: self.now,
+                work: step.work,
+                calls: step.calls.clone(),
+                answers: plan.answers.clone(),
+                audit: plan.audit.clone(),
+                semaphore: plan.semaphore.clone(),
+            })));
             step.done = Some(plan);
         }
         Ok(step)
@@ -202,7 +228,7 @@ impl World {
 
     fn usage(&mut self, key: Used, groups: &[(String, Used)]) -> Result<(), String> {
         self.transact()?;
-        let nothing = pgsemaphore_sim::Rows::default();
+        let nothing = crate::Rows::default();
         let rows = self.store.rows(&self.key).unwrap_or(&nothing);
         let used = |what: &str, expected: Used, (grants, leases)| match expected {
             Used::All(all) => same(what, &all, &(grants + leases)),
@@ -224,7 +250,8 @@ impl World {
     fn blocked(&mut self, phrases: &[String]) -> Result<(), String> {
         self.transact()?;
         let clients = self.store.rows(&self.key).into_iter().flat_map(|rows| &rows.clients);
-        let mut found: Vec<_> = clients.flat_map(|(id, client)| kept(id.as_str(), client, START)).collect();
+        let mut found: Vec<_> =
+            clients.flat_map(|(id, client)| kept(id.as_str(), client, self.start)).collect();
         if found.is_empty() {
             found.push("nobody".to_owned());
         }
@@ -243,7 +270,8 @@ impl World {
 
     fn due(&mut self, at: Option<DbTime>) -> Result<(), String> {
         self.transact()?;
-        let ms = |at: DbTime| format!("{}ms", (at - START) / 1000);
+        let start = self.start;
+        let ms = |at: DbTime| format!("{}ms", (at - start) / 1000);
         same("the next deadline", &at.map(ms), &self.store.next_deadline(&self.key).map(ms))
     }
 

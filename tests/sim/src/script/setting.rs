@@ -1,12 +1,12 @@
 //! Lines that change the policy.
 
-use crate::words::{Reading, Words, number};
+use super::words::{Reading, Words, number};
+use crate::Limits;
 use pgsemaphore_allocation::{ClientId, Extra, Group, Micros, Permits, Provisioning};
-use pgsemaphore_sim::Limits;
 
 /// One field of the policy, or the ceiling of a group.
 #[derive(Debug, Clone)]
-pub(crate) enum Setting {
+pub(super) enum Setting {
     Limit(Option<Permits>),
     GroupLimit(String, Option<Permits>),
     GrantTimeout(Micros),
@@ -23,7 +23,7 @@ pub(crate) enum Setting {
 
 impl Setting {
     /// Reads a line that starts with `first`; `None` if it is no setting.
-    pub(crate) fn read(first: &str, words: &mut Words) -> Reading<Option<Self>> {
+    pub(super) fn read(first: &str, words: &mut Words) -> Reading<Option<Self>> {
         Ok(Some(match first {
             "limit" if words.take("unresolved") => Self::Limit(None),
             "limit" => Self::Limit(Some(words.number()?)),
@@ -77,7 +77,7 @@ impl Setting {
         }))
     }
 
-    pub(crate) fn apply(&self, limits: &mut Limits) {
+    pub(super) fn apply(&self, limits: &mut Limits) {
         let policy = &mut limits.policy;
         match self {
             Self::Limit(limit) => policy.limit = *limit,

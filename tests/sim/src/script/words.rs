@@ -4,42 +4,42 @@ use pgsemaphore_allocation::Micros;
 
 /// Reads a line's words one after another.
 #[derive(Debug, Clone)]
-pub(crate) struct Words<'a> {
+pub(super) struct Words<'a> {
     text: &'a str,
     left: std::iter::Peekable<std::str::SplitWhitespace<'a>>,
 }
 
 /// What is wrong with a line.
-pub(crate) type Reading<T> = Result<T, String>;
+pub(super) type Reading<T> = Result<T, String>;
 
 impl<'a> Words<'a> {
-    pub(crate) fn new(text: &'a str) -> Self {
+    pub(super) fn new(text: &'a str) -> Self {
         Self { text, left: text.split_whitespace().peekable() }
     }
 
-    pub(crate) fn next(&mut self) -> Reading<&'a str> {
+    pub(super) fn next(&mut self) -> Reading<&'a str> {
         self.left.next().ok_or_else(|| format!("`{}` ends too early", self.text.trim()))
     }
 
     /// Takes the word if it is the next one.
-    pub(crate) fn take(&mut self, word: &str) -> bool {
+    pub(super) fn take(&mut self, word: &str) -> bool {
         self.left.next_if_eq(&word).is_some()
     }
 
-    pub(crate) fn expect(&mut self, word: &str) -> Reading<()> {
+    pub(super) fn expect(&mut self, word: &str) -> Reading<()> {
         let found = self.next()?;
         if found == word { Ok(()) } else { Err(format!("`{word}` expected, `{found}` found")) }
     }
 
-    pub(crate) fn number(&mut self) -> Reading<i64> {
+    pub(super) fn number(&mut self) -> Reading<i64> {
         number(self.next()?)
     }
 
-    pub(crate) fn duration(&mut self) -> Reading<Micros> {
+    pub(super) fn duration(&mut self) -> Reading<Micros> {
         duration(self.next()?)
     }
 
-    pub(crate) fn end(mut self) -> Reading<()> {
+    pub(super) fn end(mut self) -> Reading<()> {
         match self.left.next() {
             None => Ok(()),
             Some(word) => Err(format!("`{word}` is more than a line like `{}` says", self.text.trim())),
@@ -47,12 +47,12 @@ impl<'a> Words<'a> {
     }
 }
 
-pub(crate) fn number(word: &str) -> Reading<i64> {
+pub(super) fn number(word: &str) -> Reading<i64> {
     word.parse().map_err(|_| format!("`{word}` is not a number"))
 }
 
 /// `5ms`, `2s`, `30min`, `1h`.
-pub(crate) fn duration(word: &str) -> Reading<Micros> {
+pub(super) fn duration(word: &str) -> Reading<Micros> {
     let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &word[digits.len()..] {
         "ms" => 1_000,
@@ -66,13 +66,13 @@ pub(crate) fn duration(word: &str) -> Reading<Micros> {
 
 /// `clock`, `r1`, `r1 + 1`, `clock + 1h`, `nothing`: a round and what is added to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RoundName {
-    pub(crate) base: String,
-    pub(crate) plus: i64,
+pub(super) struct RoundName {
+    pub(super) base: String,
+    pub(super) plus: i64,
 }
 
 impl RoundName {
-    pub(crate) fn read(words: &mut Words) -> Reading<Self> {
+    pub(super) fn read(words: &mut Words) -> Reading<Self> {
         let base = words.next()?.to_owned();
         let plus = match words.take("+") {
             false => 0,

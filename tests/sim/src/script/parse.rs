@@ -1,19 +1,19 @@
 //! From the text of a script to its steps.
 
-use crate::Mismatch;
-use crate::setting::Setting;
-use crate::words::{Reading, RoundName, Words};
+use super::Mismatch;
+use super::setting::Setting;
+use super::words::{Reading, RoundName, Words};
 use pgsemaphore_allocation::{Micros, Permits, Work};
 
 /// One line of a script, or several that belong together.
 #[derive(Debug, Clone)]
-pub(crate) struct Line {
-    pub(crate) number: usize,
-    pub(crate) is: Is,
+pub(super) struct Line {
+    pub(super) number: usize,
+    pub(super) is: Is,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Is {
+pub(super) enum Is {
     Set(Setting),
     NoPolicy,
     Serving(Option<Micros>),
@@ -32,14 +32,14 @@ pub(crate) enum Is {
 
 /// Permits counted: all together, or grants and leases.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Used {
+pub(super) enum Used {
     All(Permits),
     Each(Permits, Permits),
 }
 
 /// One part of what a client says.
 #[derive(Debug, Clone)]
-pub(crate) enum Saying {
+pub(super) enum Saying {
     Nothing,
     Wants { count: Permits, group: String, age: Micros },
     TakesLeases,
@@ -55,15 +55,15 @@ pub(crate) enum Saying {
 
 /// Counts of a grant or a lease; without `claimed` and `drawn` its name tells which.
 #[derive(Debug, Clone)]
-pub(crate) struct Report {
-    pub(crate) id: String,
-    pub(crate) lease: Option<bool>,
-    pub(crate) used: Permits,
-    pub(crate) released: Permits,
-    pub(crate) stopped: bool,
+pub(super) struct Report {
+    pub(super) id: String,
+    pub(super) lease: Option<bool>,
+    pub(super) used: Permits,
+    pub(super) released: Permits,
+    pub(super) stopped: bool,
 }
 
-pub(crate) fn script(text: &str) -> Result<Vec<Line>, Mismatch> {
+pub(super) fn script(text: &str) -> Result<Vec<Line>, Mismatch> {
     let mut lines = Vec::new();
     let mut open: Option<(usize, String)> = None;
     for (at, text) in text.lines().enumerate() {

@@ -1,6 +1,6 @@
 //! What a transaction did, in the words of a script.
 
-use crate::words::RoundName;
+use super::words::RoundName;
 use pgsemaphore_allocation::{
     Act, Answer, Audit, Block, BlockId, Client, DbTime, Group, Kind, Lacking, Outcome, Reason, Refused,
     Status, Verdict, VerdictStatus,
@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 
 /// The names that a script gives to blocks and rounds.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Aliases {
+pub(super) struct Aliases {
     blocks: BTreeMap<String, (Kind, BlockId)>,
     rounds: BTreeMap<String, u64>,
 }
 
 impl Aliases {
-    pub(crate) fn name_round(&mut self, name: &str, round: u64) {
+    pub(super) fn name_round(&mut self, name: &str, round: u64) {
         self.rounds.insert(name.to_owned(), round);
     }
 
-    pub(crate) fn round(&self, name: &RoundName, clock: DbTime) -> Result<u64, String> {
+    pub(super) fn round(&self, name: &RoundName, clock: DbTime) -> Result<u64, String> {
         let base = match name.base.as_str() {
             "nothing" => 0,
             "clock" => u64::try_from(clock.0).unwrap_or(0),
@@ -29,7 +29,7 @@ impl Aliases {
     }
 
     /// The id that a script means: a block's name, or the text itself between quotes (then a grant's, unless said).
-    pub(crate) fn id(&self, name: &str) -> Result<(Kind, String), String> {
+    pub(super) fn id(&self, name: &str) -> Result<(Kind, String), String> {
         if let Some(text) = name.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
             return Ok((Kind::Grant, text.to_owned()));
         }
@@ -38,7 +38,7 @@ impl Aliases {
     }
 
     /// Names the new blocks of an answer as the phrases that expect them do.
-    pub(crate) fn name_blocks(&mut self, phrases: &[String], outcome: &Outcome) {
+    pub(super) fn name_blocks(&mut self, phrases: &[String], outcome: &Outcome) {
         let Outcome::Answered(answer) = outcome else { return };
         let new: Vec<_> = answer.verdicts.iter().filter_map(|verdict| verdict.block.as_ref()).collect();
         for phrase in phrases {
@@ -60,7 +60,7 @@ impl Aliases {
     }
 
     /// What an outcome says, in phrases.
-    pub(crate) fn phrases(&self, outcome: &Outcome, made_in: Option<u64>) -> Vec<String> {
+    pub(super) fn phrases(&self, outcome: &Outcome, made_in: Option<u64>) -> Vec<String> {
         match outcome {
             Outcome::Refused(Refused::NoPolicy) => vec!["refused: no policy".to_owned()],
             Outcome::Refused(Refused::Fenced { generation }) => {
@@ -137,7 +137,7 @@ fn lacking(lacks: &Lacking) -> String {
 }
 
 /// What is kept of a client's demand, in phrases; times count from the start of the script.
-pub(crate) fn kept(name: &str, client: &Client, start: DbTime) -> Vec<String> {
+pub(super) fn kept(name: &str, client: &Client, start: DbTime) -> Vec<String> {
     let entries = client.blocked.iter();
     entries
         .map(|entry| format!("{name} {} since {}ms", lacking(&entry.lacking), (entry.since - start) / 1000))
@@ -145,7 +145,7 @@ pub(crate) fn kept(name: &str, client: &Client, start: DbTime) -> Vec<String> {
 }
 
 /// What was declared, in a phrase.
-pub(crate) fn declared(entry: &Audit) -> String {
+pub(super) fn declared(entry: &Audit) -> String {
     let Audit { client, act, generation, grants, leases } = entry;
     let act = match act {
         Act::Takeover { resume: true } => "resumed",
