@@ -1,7 +1,7 @@
 //! Whether a client can do its work, asked once: for the start of an application.
 //!
 //! Why: `acquire` waits through every outage, and to a client a wrong address is one. What is asked is a message of a
-//! client that has nothing, under a name that nobody else has: it changes nothing at the holder.
+//! client that has nothing, under one name for all: so it touches no permit, and a key remembers at most one such client.
 
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use crate::hint::explained;
 use crate::transport::{CallError, Endpoint};
 
 const LIMIT: Duration = Duration::from_secs(15);
+/// Who asks.
+const CLIENT: &str = "queue-client-check";
 /// In place of a semaphore's key, for a client that has none yet.
 const NO_KEY: &str = "queue-client/check";
 
@@ -28,7 +30,7 @@ impl QueueClient {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it changes nothing.
+    /// Cancel safe: it asks, and that is all.
     pub async fn check(&self) -> Result<(), CheckError> {
         if !self.0.is_original() {
             return Err(CheckError::Forked);
@@ -54,8 +56,7 @@ impl QueueClient {
     }
 
     async fn ask(&self, key: &str) -> Result<(), CallError> {
-        let message = Message::new(format!("check-{}", self.0.identity.process));
-        match timeout(LIMIT, self.0.transport.call(key, Endpoint::Sync, &message)).await {
+        match timeout(LIMIT, self.0.transport.call(key, Endpoint::Sync, &Message::new(CLIENT))).await {
             Ok(answer) => answer.map(drop),
             Err(_) => Err(CallError::Unreachable(format!("no answer in {} s", LIMIT.as_secs()).into())),
         }

@@ -22,7 +22,14 @@ const HINTS: [(&[&str], &str); 4] = [
         "its certificate is of an authority that is not trusted here: name that by authorities() or PGSEMAPHORE_CA",
     ),
     (
-        &["Connection refused", "onnection reset", "dns error", "failed to lookup"],
+        &[
+            "Connection refused",
+            "onnection reset",
+            "dns error",
+            "failed to lookup",
+            "broken pipe",
+            "onnection closed",
+        ],
         "look whether a holder (`pgsemaphore serve`) listens at that address",
     ),
 ];

@@ -46,7 +46,7 @@ async fn a_program_that_returns_its_error_prints_a_sentence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_asks_about_each_semaphore_and_changes_nothing() {
+async fn a_check_asks_about_each_semaphore_in_the_name_of_nobody() {
     let (client, semaphore, mut holder) = client();
     let other = client.semaphore("account:43");
     let check = tokio::spawn({
