@@ -154,7 +154,57 @@ async fn clients_that_may_be_gone_are_named() {
     sqlx::raw_sql(long_ago).execute(db.pool()).await.expect("silence");
     let text = ok(&db, &["explain", KEY]).await;
     assert!(text.contains("nothing waits") && text.contains("2 h ago"), "{text}");
+    assert!(text.contains("'gone one' holds permits and was last heard 2 h ago"), "{text}");
+    assert!(text.contains("stay counted until somebody says that it is gone"), "{text}");
+    assert!(
+        text.contains("See whether its process still runs") && text.contains("with the same client_id"),
+        "{text}"
+    );
     assert!(text.contains("`pgsemaphore client settle account:42 'gone one'`"), "{text}");
+
+    wants(&holder, "waits", "api", 1).await;
+    let text = ok(&db, &["explain", KEY]).await;
+    let remedy = text.lines().find(|line| line.starts_with("limit: ")).expect("a remedy");
+    assert!(!remedy.contains("wait for"), "nobody waits for a client that is gone: {text}");
+    ok(&db, &["policy", "set", "account:*", "--settle-lost-clients-after-ms", "86400000"]).await;
+    let text = ok(&db, &["explain", KEY]).await;
+    assert!(text.contains("the policy settles it once it is silent for 1 d"), "{text}");
+}
+
+#[tokio::test]
+async fn a_limit_of_0_is_not_waited_for() {
+    let (db, holder) = holder(2).await;
+    wants(&holder, "a", "api", 2).await;
+    ok(&db, &["policy", "set", "account:*", "--limit", "0"]).await;
+    wants(&holder, "b", "api", 1).await;
+    let text = ok(&db, &["explain", KEY]).await;
+    assert!(text.contains("limit: raise the limit") && !text.contains("wait for who"), "{text}");
+}
+
+#[tokio::test]
+async fn what_waits_for_a_round_is_said_not_to_be_known() {
+    let (db, holder) = holder(2).await;
+    let text = ok(&db, &["explain", KEY]).await;
+    assert!(
+        text.contains("there was no round yet; requests since then wait in holders and are not shown"),
+        "{text}"
+    );
+    wants(&holder, "a", "api", 1).await;
+    let slow = ["--round-wait-ms", "4000", "--round-period-ms", "30000"];
+    ok(&db, &[&["policy", "set", "account:*"][..], &slow].concat()).await;
+    let text = ok(&db, &["explain", KEY]).await;
+    assert!(text.contains("nothing waits that a round has seen\nthe last round was "), "{text}");
+    assert!(
+        text.contains("4000 ms after the first of them") && text.contains("30000 ms after the round before"),
+        "{text}"
+    );
+    assert!(
+        text.contains("`pgsemaphore policy set --round-wait-ms 0 --round-period-ms 100 'account:*'`"),
+        "{text}"
+    );
+    holder.stop().await;
+    let text = ok(&db, &["explain", KEY]).await;
+    assert!(text.contains("no holder runs: nothing is granted until `pgsemaphore serve` does"), "{text}");
 }
 
 #[tokio::test]

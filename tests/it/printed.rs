@@ -76,7 +76,7 @@ async fn suggested_commands_can_be_pasted() {
     sqlx::raw_sql(long_ago).execute(db.pool()).await.expect("silence");
     let text = ok(&db, &["explain", "--", EVIL]).await;
     let suggested =
-        text.lines().find_map(|line| line.split_once("if it is gone: `pgsemaphore ")).expect("a command").1;
+        text.lines().find_map(|line| line.split_once("client_id, or `pgsemaphore ")).expect("a command").1;
     let command = suggested.strip_suffix('`').expect("its end");
     let script = format!("printf '%s\\0' {command}");
     let output = std::process::Command::new("bash").args(["-c", &script]).output().expect("bash runs");

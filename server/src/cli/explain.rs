@@ -7,6 +7,7 @@ use super::CliError;
 use super::database::DatabaseArgs;
 use super::output::{Page, Rows, ago, group_name, print, print_json, table};
 use super::remedies::{self, Remedy};
+use super::unseen::unseen;
 use crate::store::{BlockedUsage, GroupUsage, Held, Situation, Usage};
 
 #[derive(Debug, Args)]
@@ -41,6 +42,8 @@ struct Explanation {
     held: Vec<Held>,
     blocked: Vec<BlockedUsage>,
     unblock: Vec<Remedy>,
+    /// What the database can't know of requests that wait for a round.
+    unseen: String,
 }
 
 pub(super) async fn run(args: ExplainArgs) -> Result<(), CliError> {
@@ -55,7 +58,7 @@ pub(super) async fn run(args: ExplainArgs) -> Result<(), CliError> {
 fn explained(mut situation: Situation, group: Option<&str>) -> Explanation {
     let concerned = |of: &str| group.is_none_or(|group| of == group);
     situation.usage.blocked.retain(|entry| concerned(&entry.group));
-    let unblock = remedies::of(&situation);
+    let (unblock, unseen) = (remedies::of(&situation), unseen(&situation));
     let Situation { usage, mut held, .. } = situation;
     held.retain(|entry| concerned(&entry.group));
     let group = group.map(|group| group_usage(&usage, group));
@@ -73,6 +76,7 @@ fn explained(mut situation: Situation, group: Option<&str>) -> Explanation {
         held,
         blocked: usage.blocked,
         unblock,
+        unseen,
     }
 }
 
@@ -108,10 +112,11 @@ impl Explanation {
         }
         page.line("");
         if self.blocked.is_empty() {
-            page.line("nothing waits");
+            page.line("nothing waits that a round has seen");
         } else {
             page.table(&waiting(&self.blocked));
         }
+        page.line(&self.unseen);
         if !self.unblock.is_empty() {
             page.line("");
         }

@@ -20,6 +20,7 @@ mod remedies;
 mod roles;
 mod serve;
 mod uninstall;
+mod unseen;
 mod usage;
 
 pub(crate) use error::CliError;

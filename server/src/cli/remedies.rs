@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::output::group_name;
+use super::output::{ago, group_name};
 use super::quote::{arguments, shell_word, sql_literal};
 use crate::store::{Held, Policy, Situation};
 
@@ -37,17 +37,32 @@ pub(super) fn of(situation: &Situation) -> Vec<Remedy> {
             remedies.push(Remedy { reason: entry.reason.clone(), group, what });
         }
     }
-    let gone: BTreeSet<&str> =
-        situation.held.iter().filter(|held| held.unheard).map(|held| held.client_id.as_str()).collect();
-    remedies.extend(gone.into_iter().map(|client| Remedy {
+    let unheard = situation.held.iter().filter(|held| held.unheard);
+    let gone: BTreeMap<&str, &Held> = unheard.map(|held| (held.client_id.as_str(), held)).collect();
+    remedies.extend(gone.into_values().map(|held| Remedy {
         reason: UNHEARD.to_owned(),
         group: None,
-        what: format!(
-            "{client} holds permits and was not heard for over 10 minutes; if it is gone: `pgsemaphore client settle {}`",
-            arguments(&[&situation.usage.key, client])
-        ),
+        what: unheard_client(situation, held),
     }));
     remedies
+}
+
+/// How to find out whether a client is gone, and what to run then.
+fn unheard_client(situation: &Situation, held: &Held) -> String {
+    let by_itself =
+        situation.policy.as_ref().and_then(|policy| policy.settle_lost_clients_after_ms).map_or_else(
+            || "they stay counted until somebody says that it is gone".to_owned(),
+            |after| format!("the policy settles it once it is silent for {}", ago(after)),
+        );
+    format!(
+        "{} holds permits and was last heard {} ago; {by_itself}. See whether its process still runs (`SELECT * FROM \
+         pgsemaphore.grants WHERE client_id = {}` shows since when it holds what). If it is gone: start its successor with \
+         the same client_id, or `pgsemaphore client settle {}`",
+        shell_word(&held.client_id),
+        ago(held.last_seen_ms_ago),
+        sql_literal(&held.client_id),
+        arguments(&[&situation.usage.key, &held.client_id])
+    )
 }
 
 fn remedy(situation: &Situation, reason: &str, group: &str) -> String {
@@ -122,7 +137,8 @@ fn group_limit(situation: &Situation, policy: &Policy, group: &str) -> String {
     let used = usage.map_or(0, |usage| usage.grants + usage.leases);
     let over = ceiling.map_or(0, |ceiling| used - ceiling);
     let held = situation.held.iter().filter(|held| held.group == group);
-    format!("group {}{}: {raise}{}", group_name(group), over_by(over), or_wait(held))
+    let waiting = if ceiling == Some(0) { String::new() } else { or_wait(held) };
+    format!("group {}{}: {raise}{waiting}", group_name(group), over_by(over))
 }
 
 fn limit(situation: &Situation, policy: &Policy) -> String {
@@ -131,7 +147,9 @@ fn limit(situation: &Situation, policy: &Policy) -> String {
         None => format!("raise the limit ({})", set(policy, "--limit N")),
     };
     let over = situation.usage.available.map_or(0, |available| -available);
-    format!("{raise}{}{}", or_wait(situation.held.iter()), over_by(over))
+    let waiting =
+        if situation.usage.limit == Some(0) { String::new() } else { or_wait(situation.held.iter()) };
+    format!("{raise}{waiting}{}", over_by(over))
 }
 
 fn over_by(over: i64) -> String {
@@ -152,10 +170,11 @@ fn option(name: &str, value: &str) -> String {
     format!("{name}{between}{}", shell_word(value))
 }
 
-/// Names who holds most.
+/// Names who holds most. Permits of clients that may be gone never come back by waiting: they have a remedy of their own.
 fn or_wait<'a>(held: impl Iterator<Item = &'a Held>) -> String {
     let mut permits = BTreeMap::new();
-    held.for_each(|held| *permits.entry(held.client_id.as_str()).or_insert(0) += held.grants + held.leases);
+    held.filter(|held| !held.unheard)
+        .for_each(|held| *permits.entry(held.client_id.as_str()).or_insert(0) += held.grants + held.leases);
     let mut most: Vec<(&str, i64)> = permits.into_iter().collect();
     most.sort_by_key(|(_, permits)| std::cmp::Reverse(*permits));
     let named: Vec<String> =

@@ -16,6 +16,10 @@ pub struct Situation {
     pub policy: Option<Policy>,
     /// Who holds permits, most first.
     pub held: Vec<Held>,
+    /// Holders that run. Without one nobody's demand is looked at.
+    pub live_holders: i64,
+    /// Time since the last round of the key; none before its first.
+    pub last_round_ms_ago: Option<i64>,
 }
 
 /// What a client holds of a key in one group.
@@ -50,8 +54,16 @@ impl Store {
         let policy: Option<Json<Policy>> = policy.fetch_optional(&mut *lent).await?;
         let held = sqlx::query_as(include_str!("../../queries/list_held.sql")).bind(key).bind(most);
         let held = held.fetch_all(&mut *lent).await?;
+        let rounds = sqlx::query_as(include_str!("../../queries/read_rounds.sql")).bind(key);
+        let (live_holders, last_round_ms_ago) = rounds.fetch_one(&mut *lent).await?;
         commit_once(lent).await?;
         let policy = policy.map(|Json(policy)| policy);
-        Ok(usage.map(|usage| Situation { usage: usage.finished(), policy, held }))
+        Ok(usage.map(|usage| Situation {
+            usage: usage.finished(),
+            policy,
+            held,
+            live_holders,
+            last_round_ms_ago,
+        }))
     }
 }
