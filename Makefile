@@ -84,7 +84,7 @@ bench: build ## speed and memory, beside what else a user could pick: tables in 
 	@scripts/install postgresql redis
 	@$(BENCH) bench --locked --manifest-path bench/Cargo.toml
 	$(CARGO) bench --package queue-client
-	$(CARGO) bench --package pgsemaphore-tests --bench wake
+	$(CARGO) bench --package pgsemaphore-tests --bench wake --bench utilisation
 
 # The server binaries that the demo and the tests start.
 postgresql:

@@ -28,8 +28,10 @@ pub(super) enum Act {
 /// What came of an act.
 pub(super) struct Outcome {
     pub(super) records: Vec<Record>,
-    /// Round trips of all workers.
-    pub(super) calls: u64,
+    /// Round trips of all workers while permits were short.
+    pub(super) calls_in_rush: u64,
+    /// Round trips of all workers while there were plenty.
+    pub(super) calls_later: u64,
 }
 
 impl Act {
@@ -93,11 +95,16 @@ impl Act {
         watch(pool, &mut holder, &mut workers).await?;
         holder.end().await?;
 
-        let mut outcome = Outcome { records: Vec::new(), calls: 0 };
+        let mut outcome = Outcome { records: Vec::new(), calls_in_rush: 0, calls_later: 0 };
         for (worker, file) in workers.iter_mut().zip(&files) {
             outcome.records.extend(records::read(file)?);
-            let calls = worker.first_line().await?;
-            outcome.calls += calls.parse::<u64>().map_err(std::io::Error::other)?;
+            let line = worker.first_line().await?;
+            let calls = line.split(' ').map(str::parse::<u64>).collect::<Result<Vec<_>, _>>();
+            let [in_rush, later] = calls.map_err(std::io::Error::other)?[..] else {
+                return Err(DemoError::Holder(line));
+            };
+            outcome.calls_in_rush += in_rush;
+            outcome.calls_later += later;
         }
         Ok(outcome)
     }

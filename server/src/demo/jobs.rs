@@ -11,11 +11,11 @@ use sqlx::PgPool;
 use super::BATCH;
 
 /// How long a job takes, in milliseconds.
-const WORK_MS: std::ops::RangeInclusive<i32> = 20..=60;
-/// Batches of jobs that are due at once, at the beginning.
-const RUSH: usize = 20;
+const WORK_MS: std::ops::RangeInclusive<i32> = 150..=450;
+/// Of so many batches of a tenant so many are due at once, at the beginning.
+const RUSH: (usize, usize) = (5, 2);
 /// When the first of the other batches is due, after the rush is over, and how long after each comes the next.
-const FIRST_BATCH_AFTER_MS: i32 = 3_000;
+const FIRST_BATCH_AFTER_MS: i32 = 7_500;
 const BATCH_EVERY_MS: usize = 500;
 
 /// A job that a worker has taken.
@@ -23,6 +23,8 @@ const BATCH_EVERY_MS: usize = 500;
 pub(super) struct Job {
     pub(super) id: i64,
     pub(super) work_ms: i32,
+    /// Due with many others, while permits are short.
+    pub(super) in_rush: bool,
 }
 
 /// How many jobs of a tenant are in which state.
@@ -48,20 +50,19 @@ pub(super) async fn create(pool: &PgPool, tenants: &[(&str, i32)]) -> Result<(),
     )
     .execute(pool)
     .await?;
-    let mut batches: Vec<(&str, usize)> = Vec::new();
+    let (mut rush, mut later) = (Vec::new(), Vec::new());
     for (tenant, jobs) in tenants {
-        let mut left = usize::try_from(*jobs).unwrap_or_default();
-        while left > 0 {
-            let batch = left.min(BATCH);
-            batches.push((*tenant, batch));
-            left -= batch;
-        }
+        let batches = usize::try_from(*jobs).unwrap_or_default() / BATCH;
+        let in_rush = batches * RUSH.1 / RUSH.0;
+        rush.extend(iter::repeat_n(*tenant, in_rush));
+        later.extend(iter::repeat_n(*tenant, batches - in_rush));
     }
-    batches.shuffle(&mut rand::rng());
+    rush.shuffle(&mut rand::rng());
+    later.shuffle(&mut rand::rng());
     let (mut names, mut work, mut after) = (Vec::new(), Vec::new(), Vec::new());
-    let due = iter::repeat_n(0, RUSH).chain((FIRST_BATCH_AFTER_MS..).step_by(BATCH_EVERY_MS));
-    for ((tenant, jobs), due) in batches.into_iter().zip(due) {
-        for _ in 0..jobs {
+    let due = iter::repeat_n(0, rush.len()).chain((FIRST_BATCH_AFTER_MS..).step_by(BATCH_EVERY_MS));
+    for (tenant, due) in rush.into_iter().chain(later).zip(due) {
+        for _ in 0..BATCH {
             names.push(tenant);
             work.push(rand::rng().random_range(WORK_MS));
             after.push(due);
@@ -100,7 +101,7 @@ pub(super) async fn take(
              SELECT id FROM jobs WHERE tenant = $1 AND state = 'queued' AND due <= now()
              ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED
          ))
-         RETURNING id, work_ms",
+         RETURNING id, work_ms, after_ms = 0 AS in_rush",
     )
     .bind(tenant)
     .bind(worker)

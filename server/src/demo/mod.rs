@@ -27,6 +27,7 @@ use crate::cli::table;
 use crate::clock;
 use crate::embedded::{Embedded, Options};
 use act::Act;
+use records::Record;
 
 const KEY: &str = "demo:api";
 const LIMIT: usize = 5;
@@ -52,14 +53,17 @@ pub(crate) async fn run() -> Result<(), DemoError> {
 
     let store = Store::connect(&embedded.url(), 1).await?;
     store.migrate().await?;
-    let policy = serde_json::json!({
-        "limit": LIMIT, "group_limits": { CAPPED.0: CAPPED.1 }, "round_wait_ms": 20, "round_period_ms": 50,
-    });
-    store.merge_policy(KEY, &policy.to_string(), "demo").await?;
+    let policy = serde_json::json!({ "limit": LIMIT, "group_limits": { CAPPED.0: CAPPED.1 } });
+    let policy = store.merge_policy(KEY, &policy.to_string(), "demo").await?;
+    eprintln!(
+        "policy: limit {LIMIT}, group {} {}; all else by default (round_wait_ms {}, round_period_ms {})",
+        CAPPED.0, CAPPED.1, policy.round_wait_ms, policy.round_period_ms
+    );
     let pool = PgPoolOptions::new().max_connections(1).connect(&embedded.url()).await?;
     jobs::create(&pool, &TENANTS).await?;
 
-    let mut round_trips = table(&["ACT", ">ROUND TRIPS", ">PER JOB"]);
+    let mut round_trips =
+        table(&["ACT", "PERMITS ARE", ">JOBS", ">LIMIT IN USE", ">ROUND TRIPS", ">PER JOB"]);
     let mut broken = Vec::new();
     for act in [Act::Grants, Act::Leases] {
         store.merge_policy(KEY, &act.policy().to_string(), "demo").await?;
@@ -68,7 +72,17 @@ pub(crate) async fn run() -> Result<(), DemoError> {
         let verdict = verdict::judge(&outcome.records, &jobs::progress(&pool).await?);
         println!("\n{}\n{}\n", act.title(), verdict.table);
         broken.extend(verdict.broken.into_iter().map(|what| format!("{}: {what}", act.name())));
-        round_trips.add_row([act.name().to_owned(), outcome.calls.to_string(), per_job(outcome.calls)]);
+        let (rush, later): (Vec<&Record>, Vec<&Record>) =
+            outcome.records.iter().partition(|record| record.in_rush);
+        for (permits, records, calls) in
+            [("short", rush, outcome.calls_in_rush), ("plenty", later, outcome.calls_later)]
+        {
+            let jobs = overlap::overall(records.iter().copied()).items;
+            let in_use = format!("{} %", overlap::percent_in_use(&records, LIMIT));
+            let per_job = per_job(calls, jobs);
+            let (act, jobs) = (act.name().to_owned(), jobs.to_string());
+            round_trips.add_row([act, permits.to_owned(), jobs, in_use, calls.to_string(), per_job]);
+        }
     }
     println!("{round_trips}\n");
     pool.close().await;
@@ -83,8 +97,8 @@ pub(crate) async fn run() -> Result<(), DemoError> {
 }
 
 /// With one decimal.
-fn per_job(calls: u64) -> String {
-    let jobs: u64 = TENANTS.iter().map(|(_, jobs)| u64::from(jobs.unsigned_abs())).sum();
+fn per_job(calls: u64, jobs: usize) -> String {
+    let jobs = u64::try_from(jobs).unwrap_or(u64::MAX).max(1);
     let tenths = (calls * 10 + jobs / 2) / jobs;
     format!("{}.{}", tenths / 10, tenths % 10)
 }

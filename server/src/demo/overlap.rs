@@ -51,9 +51,27 @@ pub(super) fn starts(records: &[Record]) -> BTreeMap<i64, usize> {
     starts
 }
 
+/// How much of `limit` was in use from the first start to the last stop, in percent.
+pub(super) fn percent_in_use(records: &[&Record], limit: usize) -> u64 {
+    let times = |event| records.iter().filter(move |record| record.event == event).map(|record| record.at);
+    let (Some(first), Some(last)) = (times(Event::Start).min(), times(Event::Stop).max()) else { return 0 };
+    let total = |event| times(event).map(u128::from).sum::<u128>();
+    let busy = total(Event::Stop).saturating_sub(total(Event::Start));
+    let whole = u128::from(last.saturating_sub(first)) * limit as u128;
+    u64::try_from((busy * 100).checked_div(whole).unwrap_or(0)).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_use_is_a_share_of_the_limit_from_first_to_last() {
+        let records = [ran(1, "a", 0, 10), ran(2, "a", 0, 5), ran(3, "a", 10, 15)].concat();
+        let records: Vec<&Record> = records.iter().collect();
+        assert_eq!(percent_in_use(&records, 2), 66);
+        assert_eq!(percent_in_use(&[], 2), 0);
+    }
 
     fn ran(item: i64, group: &str, from: u64, to: u64) -> [Record; 2] {
         [(Event::Start, from), (Event::Stop, to)].map(|(event, at)| Record {
@@ -63,6 +81,7 @@ mod tests {
             group: group.into(),
             client: "c".into(),
             item,
+            in_rush: true,
         })
     }
 

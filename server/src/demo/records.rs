@@ -27,6 +27,8 @@ pub(super) struct Record {
     pub(super) group: String,
     pub(super) client: String,
     pub(super) item: i64,
+    /// Permits were short then.
+    pub(super) in_rush: bool,
 }
 
 /// Now, by the machine's monotonic clock, in nanoseconds.

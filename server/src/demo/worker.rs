@@ -1,10 +1,10 @@
 //! A worker process: takes jobs, waits for a permit for each, runs it, and writes down when it ran. At its end it prints
-//! how many round trips that took.
+//! how many round trips that took while permits were short, and how many afterwards.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
@@ -50,6 +50,9 @@ struct Worker {
     semaphore: Semaphore,
     records: File,
     batch: usize,
+    calls: Arc<AtomicU64>,
+    /// Round trips when the first job after the rush was taken.
+    calls_in_rush: OnceLock<u64>,
 }
 
 /// Works until the queue is empty, or until the process that started this one is gone.
@@ -72,6 +75,8 @@ async fn work_through_the_queue(args: WorkerArgs) -> Result<(), DemoError> {
         records: OpenOptions::new().create(true).append(true).open(args.records)?,
         name: args.name,
         batch: args.batch,
+        calls,
+        calls_in_rush: OnceLock::new(),
     });
     let mut slots = JoinSet::new();
     for tenant in args.tenant {
@@ -83,7 +88,8 @@ async fn work_through_the_queue(args: WorkerArgs) -> Result<(), DemoError> {
         outcome.map_err(std::io::Error::other)??;
     }
     client.drain().await?;
-    println!("{}", calls.load(Ordering::Relaxed));
+    let in_rush = worker.calls_in_rush();
+    println!("{in_rush} {}", worker.calls.load(Ordering::Relaxed) - in_rush);
     Ok(())
 }
 
@@ -97,6 +103,9 @@ async fn run_jobs(worker: Arc<Worker>, tenant: String) -> Result<(), DemoError> 
                 None => return Ok(()),
             }
         }
+        if jobs.iter().any(|job| !job.in_rush) {
+            worker.calls_in_rush();
+        }
         for job in jobs {
             worker.run(&group, &job).await?;
         }
@@ -104,6 +113,11 @@ async fn run_jobs(worker: Arc<Worker>, tenant: String) -> Result<(), DemoError> 
 }
 
 impl Worker {
+    /// Round trips until the first time that this is asked.
+    fn calls_in_rush(&self) -> u64 {
+        *self.calls_in_rush.get_or_init(|| self.calls.load(Ordering::Relaxed))
+    }
+
     async fn run(&self, group: &Group, job: &Job) -> Result<(), DemoError> {
         let permit = group.acquire().await?;
         self.write_down(Event::Start, group.name(), job)?;
@@ -124,6 +138,7 @@ impl Worker {
             group: tenant.to_owned(),
             client: self.name.clone(),
             item: job.id,
+            in_rush: job.in_rush,
         };
         records::append(&self.records, &record)
     }
