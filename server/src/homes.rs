@@ -8,7 +8,7 @@ use crate::address;
 use crate::rendezvous;
 use pgsemaphore_allocation::SemaphoreKey;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
@@ -32,7 +32,8 @@ pub(crate) struct Peer {
 pub(crate) struct Homes {
     me: String,
     view: watch::Sender<View>,
-    passed_over: Mutex<HashMap<String, Instant>>,
+    /// Which homes did not answer, and how long each is passed over.
+    passed_over: watch::Sender<HashMap<String, Instant>>,
 }
 
 #[derive(Default)]
@@ -45,7 +46,7 @@ struct View {
 impl Homes {
     /// What the holder of this name sees: nobody yet.
     pub(crate) fn new(me: impl Into<String>) -> Self {
-        Self { me: me.into(), view: watch::Sender::default(), passed_over: Mutex::default() }
+        Self { me: me.into(), view: watch::Sender::default(), passed_over: watch::Sender::default() }
     }
 
     /// Notes who is alive, as a heartbeat read it that began at `at`.
@@ -74,10 +75,10 @@ impl Homes {
         if view.at.is_none_or(|at| now.saturating_duration_since(at) >= BELIEVED) {
             return None;
         }
-        let mut passed_over = self.passed_over.lock().unwrap_or_else(PoisonError::into_inner);
-        passed_over.retain(|_, until| now < *until);
+        let passed_over = self.passed_over.borrow();
         let may_be_home = |peer: &&Arc<Peer>| {
-            peer.steady && !passed_over.contains_key(&peer.name) && address::check(&peer.url).is_ok()
+            let is_over = passed_over.get(&peer.name).is_none_or(|until| *until <= now);
+            peer.steady && is_over && address::check(&peer.url).is_ok()
         };
         let homes = view.live.iter().filter(may_be_home);
         rendezvous::first(key.as_str(), homes, |peer| &peer.name).filter(|home| home.name != self.me).cloned()
@@ -90,17 +91,27 @@ impl Homes {
         holder == self.me && view.live.iter().any(|peer| peer.name == self.me && peer.database == database)
     }
 
-    /// Passes a home over for a while, which did not answer; others are homes of its keys meanwhile. Whether that is new.
+    /// Passes a home over for a while, which did not answer; others are homes of its keys meanwhile, and all calls that wait
+    /// at it are told. Whether that is new.
     pub(crate) fn pass_over(&self, home: &Peer, now: Instant) -> bool {
-        let mut passed_over = self.passed_over.lock().unwrap_or_else(PoisonError::into_inner);
-        passed_over.insert(home.name.clone(), now + PASSED_OVER).is_none_or(|until| until <= now)
+        let mut is_new = false;
+        self.passed_over.send_modify(|passed_over| {
+            passed_over.retain(|_, until| now < *until);
+            is_new = passed_over.insert(home.name.clone(), now + PASSED_OVER).is_none();
+        });
+        is_new
     }
 
-    /// Ready when a holder is known to be gone: it left, or missed three heartbeats.
-    pub(crate) async fn gone(&self, peer: &Peer) {
-        let mut views = self.view.subscribe();
-        let gone = views.wait_for(|view| view.live.iter().all(|other| other.name != peer.name)).await;
-        debug_assert!(gone.is_ok(), "the sender is borrowed");
+    /// Ready when nothing is to be hoped for from a home: it left, missed three heartbeats, or did not answer a call that
+    /// was made at `now` or later. So one call that finds a frozen home frees all others, whatever each may wait.
+    pub(crate) async fn given_up(&self, peer: &Peer, now: Instant) {
+        let (mut views, mut passed_over) = (self.view.subscribe(), self.passed_over.subscribe());
+        let is_over = |until: &Instant| *until > now;
+        let waits = tokio::select! {
+            gone = views.wait_for(|view| view.live.iter().all(|other| other.name != peer.name)) => gone.is_ok(),
+            silent = passed_over.wait_for(|all| all.get(&peer.name).is_some_and(is_over)) => silent.is_ok(),
+        };
+        debug_assert!(waits, "the senders are borrowed");
     }
 }
 
@@ -179,15 +190,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_leaves_is_gone() {
+    async fn a_holder_that_leaves_is_given_up() {
         let (seen, now) = (Homes::new("a"), clock::now());
         let b = peer("b", true);
         seen.learn(vec![peer("a", true), b.clone()], now);
-        let mut gone = Box::pin(seen.gone(&b));
+        let mut gone = Box::pin(seen.given_up(&b, now));
         assert!(futures_util::poll!(&mut gone).is_pending());
         seen.learn(vec![peer("a", true), peer("b", false)], now);
         assert!(futures_util::poll!(&mut gone).is_pending(), "it is alive, only no home");
         seen.learn(vec![peer("a", true)], now);
         gone.await;
+    }
+
+    #[tokio::test]
+    async fn a_home_that_does_not_answer_one_call_is_given_up_by_all() {
+        let (seen, now) = (Homes::new("a"), clock::now());
+        let (b, c) = (peer("b", true), peer("c", true));
+        seen.learn(vec![peer("a", true), b.clone(), c.clone()], now);
+        let (mut at_b, mut at_c) = (Box::pin(seen.given_up(&b, now)), Box::pin(seen.given_up(&c, now)));
+        assert!(futures_util::poll!(&mut at_b).is_pending());
+        assert!(futures_util::poll!(&mut at_c).is_pending());
+        seen.pass_over(&b, now);
+        at_b.await;
+        assert!(futures_util::poll!(&mut at_c).is_pending());
+        let later = now + PASSED_OVER;
+        assert!(futures_util::poll!(Box::pin(seen.given_up(&b, later))).is_pending(), "it is asked again");
     }
 }

@@ -86,22 +86,16 @@ async fn a_row_that_a_vanished_holder_locked_is_free_in_bounded_time() {
 
     proxy.trap(COMMIT, Act::Hold, 1);
     let message = Worker::new("first").wants(3);
-    let call = tokio::spawn({
-        let message = message.clone();
-        async move { first.request("k", &message).await }
-    });
+    let call = tokio::spawn(async move { first.request("k", &message).await });
     until("the round is about to be committed", async || proxy.sprung() == 1).await;
     let mut second = Worker::new("second");
-    // Others are refused until PostgreSQL ends the session; it does that by the session's own settings.
-    second.hear(&caller.insist("k", &second.wants(4)).await);
-    assert_eq!(second.permits(), 4, "what was not committed is not counted");
-    let _ = within_reason("the caller of the vanished holder is told", call)
-        .await
-        .expect("no panic")
-        .expect("an answer");
+    // Others wait until PostgreSQL ends the session; it does that by the session's own settings. Then both rounds run, in
+    // any order: what the holder computed before counts for nothing.
+    second.hear(&caller.request("k", &second.wants(4)).await.expect("an answer").ok());
+    let heard = within_reason("the caller of the vanished holder is told", call).await.expect("no panic");
     let mut first = Worker::new("first");
-    first.hear(&caller.insist("k", &message).await);
-    assert_eq!(first.permits(), 1);
+    first.hear(&heard.expect("an answer").ok());
+    assert!(matches!((first.permits(), second.permits()), (1, 4) | (3, 2)), "{first:?}, {second:?}");
     assert_eq!(caller.usage("k").await["grants"], 5);
     assert_eq!(verify(&db).await, []);
 }

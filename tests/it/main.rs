@@ -66,4 +66,5 @@ mod tls;
 mod trouble;
 mod uninstall;
 mod upgrades;
+mod vanished;
 mod worlds;

@@ -1,5 +1,6 @@
 //! One connection: TLS if there is any, then HTTP/1.1 or HTTP/2 until it ends, idles too long, or the holder stops.
 
+use super::socket;
 use super::tls::Tls;
 use axum::Router;
 use axum::body::Body;
@@ -20,8 +21,9 @@ use tower::ServiceExt as _;
 pub(super) const PATIENCE: Duration = Duration::from_secs(25);
 /// A connection that is told to end may take this long for its goodbye.
 pub(super) const GOODBYE: Duration = Duration::from_secs(1);
-/// Whether the other side of an HTTP/2 connection still lives is asked this often, and the answer waited for as long.
-const PING: Duration = Duration::from_secs(20);
+/// The other side of an HTTP/2 connection is asked this often whether it lives, and has as long to answer: calls of a
+/// machine that is gone end within 14 s, also where a proxy keeps its own connection open. See `socket.rs` for HTTP/1.1.
+const PING: Duration = Duration::from_secs(7);
 /// Most bytes of a connection that are read before they are understood.
 const BUFFER_MAX_BYTES: usize = 64 * 1024;
 /// Most calls that one HTTP/2 connection may have under way. Clients keep one open for each key with a lease.
@@ -48,8 +50,7 @@ pub(super) struct Peer {
 
 /// Serves one connection to its end.
 pub(super) async fn serve(stream: TcpStream, tls: Option<Tls>, router: Router, end: End) {
-    // Answers are small and awaited.
-    let _ = stream.set_nodelay(true);
+    socket::set_up(&stream);
     let Some(tls) = tls else { return speak(stream, Peer { certified: false }, router, end).await };
     tokio::select! {
         () = end.soon.cancelled() => {}

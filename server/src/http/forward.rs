@@ -9,7 +9,11 @@
 //! | 200, or a refusal of the home | is the answer, as it is |
 //! | 408, 500, or 503 `unavailable` of the home | the request waits here |
 //! | 503 `shutting_down` of the home; it left the holders, or missed three heartbeats meanwhile | the next home is asked, or the request waits here |
-//! | no connection, no answer to pings, an answer that is not the home's | the same; and the home is passed over for a while |
+//! | no connection, no answer to pings, an answer that is not the home's | the same; the home is passed over for a while, and all calls that wait at it go on like this one |
+//!
+//! A home that is frozen does not answer pings. It is found after 3 s, and then no call waits for it, whatever its `wait_ms`.
+//! The home may go on and carry out what it was asked: its caller is then gone there, and what it grants all the same is
+//! delivered again, or comes back.
 
 use super::hop;
 use super::peers::Peers;
@@ -129,13 +133,13 @@ impl Forward {
         let Ok(_place) = self.0.places.try_acquire() else { return Ok(None) };
         for _ in 0..HOMES_MAX {
             let Some(home) = self.home(holder, &request.key) else { break };
-            let peer = &home.peer;
+            let (peer, asked_at) = (&home.peer, clock::now());
             self.0.under_way.give_way(&request.key, &request.speaker, Some(&peer.name));
             holder.give_way(&request.key, request.speaker.clone());
             let place = self.0.under_way.begin(&request.key, &request.speaker, &peer.name);
             let heard = tokio::select! {
                 heard = home.ask(request) => heard,
-                () = holder.homes().gone(peer) => Heard::Leaving,
+                () = holder.homes().given_up(peer, asked_at) => Heard::Leaving,
                 () = place.gives_way() => return Err(Refusal::Superseded),
                 () = holder.stops() => return Err(Refusal::ShuttingDown),
             };

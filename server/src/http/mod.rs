@@ -24,6 +24,7 @@ mod request_id;
 mod router;
 mod semaphores;
 mod server;
+mod socket;
 mod tls;
 mod underway;
 

@@ -21,8 +21,9 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// While calls are under way the other side is asked this often whether it lives,
 const PING: Duration = Duration::from_secs(1);
-/// and has to answer within this.
-const PONG: Duration = Duration::from_secs(3);
+/// and has to answer within this. Together they are a third of what callers of this holder wait for an answer at least, so
+/// that a call still has time to run here.
+const PONG: Duration = Duration::from_secs(2);
 /// A connection that idles is closed before the other side does it.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Connections to one holder, each of which takes 4096 calls at once.

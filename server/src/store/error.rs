@@ -114,6 +114,11 @@ impl StoreError {
         }
     }
 
+    /// Whether another transaction kept a row locked for as long as a statement waits for it.
+    pub(crate) fn is_locked_out(&self) -> bool {
+        matches!(self, Self::Unavailable(error) if code(error) == Some(LOCK_NOT_AVAILABLE))
+    }
+
     /// Whether the server answers, and takes no writes.
     pub(crate) fn is_read_only(&self) -> bool {
         matches!(self, Self::Standby | Self::ReadOnly)
@@ -142,6 +147,7 @@ impl StoreError {
             Self::Unavailable(error) => match code(error) {
                 Some("40001") => "serialization",
                 Some("40P01") => "deadlock",
+                Some(LOCK_NOT_AVAILABLE) => "lock",
                 _ => "connection",
             },
             _ => "connection",
@@ -213,12 +219,14 @@ fn code(error: &sqlx::Error) -> Option<&str> {
     }
 }
 
-/// Serialization failure, deadlock, and a backend that was ended (57P01 to 57P03, 08xxx).
+/// Serialization failure, deadlock, and a session that was ended: by an administrator or a stop of the server (57P01 to
+/// 57P03), because it idled (57P05) or idled in a transaction (25P03), as that of a holder does that was frozen; 08xxx.
 fn is_transient(code: &str) -> bool {
-    matches!(code, "40001" | "40P01" | "57P01" | "57P02" | "57P03") || code.starts_with("08")
+    matches!(code, "40001" | "40P01" | "57P01" | "57P02" | "57P03" | "57P05" | "25P03")
+        || code.starts_with("08")
 }
 
 /// A lock, statement or connection that could not be had in time.
 fn is_away(code: &str) -> bool {
-    matches!(code, LOCK_NOT_AVAILABLE | "57014" | "25P03" | "25P04") || code.starts_with("53")
+    matches!(code, LOCK_NOT_AVAILABLE | "57014" | "25P04") || code.starts_with("53")
 }

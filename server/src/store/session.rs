@@ -15,7 +15,12 @@
 ///
 /// Plans are pinned because the planner prefers sequential scans on small tables, and a sequential scan under
 /// SERIALIZABLE conflicts with every writer of the table. A scan that has to be then looks so costly that PostgreSQL would
-/// compile it, for a second, each time: so it must not. Timeouts: whoever hangs in a transaction loses its locks.
+/// compile it, for a second, each time: so it must not.
+///
+/// PostgreSQL ends the session of a holder that froze in a transaction after 3 s without a statement, and with it the locks.
+/// A statement waits less than that for a lock, so that a caller of the same row does not keep its connection; the
+/// transaction tries once more (see `transaction.rs`), and finds the row free. They are settings of the session and not
+/// `SET LOCAL`, which would cost a round trip in each transaction.
 pub const SESSION_SETTINGS: [(&str, &str); 30] = [
     ("search_path", "pg_catalog, pg_temp"),
     ("default_transaction_isolation", "read committed"),
@@ -43,8 +48,8 @@ pub const SESSION_SETTINGS: [(&str, &str); 30] = [
     ("work_mem", "4096"),
     ("jit", "off"),
     ("plan_cache_mode", "force_generic_plan"),
-    ("lock_timeout", "5000"),
+    ("lock_timeout", "2000"),
     ("statement_timeout", "20000"),
-    ("idle_in_transaction_session_timeout", "20000"),
+    ("idle_in_transaction_session_timeout", "3000"),
     ("idle_session_timeout", "0"),
 ];

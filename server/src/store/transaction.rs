@@ -12,6 +12,9 @@ use tracing::Instrument as _;
 
 /// Attempts before a transaction gives up.
 const ATTEMPTS: usize = 12;
+/// Of them, how many may find the row locked for as long as a statement waits for it. Together they wait longer than
+/// PostgreSQL leaves a row to a holder that is frozen; a row that is locked for longer makes its callers ask again.
+const ATTEMPTS_AT_A_LOCK: usize = 2;
 
 /// One attempt at a transaction of one key.
 pub(crate) struct Attempt {
@@ -82,13 +85,16 @@ impl Store {
     /// An error at COMMIT means "outcome unknown", whatever its code: the key's row tells whether this attempt wrote it
     /// last. Where it doesn't, repeating is safe, because reports are cumulative and blocks of an attempt that did go
     /// through are delivered again.
+    ///
+    /// PostgreSQL ends the session of a holder that was frozen in its transaction. When the holder goes on, what the attempt
+    /// computed is dropped with it, and the next attempt reads afresh.
     pub(crate) async fn transaction<B: Body>(
         &self,
         name: &'static str,
         key: &SemaphoreKey,
         body: &B,
     ) -> Result<Ran<B::Output>, StoreError> {
-        let mut attempts = 0;
+        let (mut attempts, mut locked_out) = (0, 0);
         let mut pauses = ExponentialBuilder::new()
             .with_min_delay(Duration::from_millis(2))
             .with_max_delay(Duration::from_millis(250))
@@ -102,6 +108,10 @@ impl Store {
             let error = match self.attempt(key, body).instrument(span.clone()).await {
                 Ok((value, phases)) => return Ok(Ran { value, attempts, phases }),
                 Err(error) if error.is_transient() => error,
+                Err(error) if error.is_locked_out() && locked_out + 1 < ATTEMPTS_AT_A_LOCK => {
+                    locked_out += 1;
+                    error
+                }
                 Err(error) => return Err(error),
             };
             self.counters.repeated.fetch_add(1, Ordering::Relaxed);
