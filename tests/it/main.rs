@@ -19,6 +19,7 @@ mod eager;
 mod embedded;
 mod explain;
 mod field_cases;
+mod frozen;
 mod grants;
 mod hangups;
 mod holder_rows;
