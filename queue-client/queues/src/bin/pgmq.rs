@@ -46,12 +46,17 @@ async fn poll(worker: &Worker, tenant: &'static str) -> Result {
     let run = |message: pgmq::Message<Job>| {
         let (worker, queue) = (worker.clone(), queue.clone());
         async move {
-            let ran = worker.run_permitted(&message.message).await;
-            let archived = queue.archive(tenant, message.msg_id).await; // the last that the job does under its permit
-            if let (Err(error), _) | (_, Err(error)) = (ran, archived.map_err(Into::into)) {
+            if let Err(error) = process(&worker, &queue, &message).await {
                 eprintln!("message {}: {error}", message.msg_id); // it is read again when its time is over
             }
         }
     };
     Ok(worker.semaphore.group(tenant).poll(4, fetch, run).await?)
+}
+
+/// All of it is under the permit.
+async fn process(worker: &Worker, queue: &PGMQueueExt, message: &pgmq::Message<Job>) -> Result {
+    worker.run_permitted(&message.message).await?;
+    queue.archive(&message.message.tenant, message.msg_id).await?;
+    Ok(())
 }

@@ -36,8 +36,10 @@ async fn work(worker: &Worker) -> Result {
 
 async fn poll(worker: &Worker, tenant: &'static str) -> Result {
     let fetch = async |most: usize| {
-        let take =
-            sqlx::query_scalar(TAKE).bind(&worker.name).bind(tenant).bind(i64::try_from(most).unwrap_or(1));
+        let take = sqlx::query_scalar::<_, i64>(TAKE)
+            .bind(&worker.name)
+            .bind(tenant)
+            .bind(i64::try_from(most).unwrap_or(1));
         take.fetch_all(&worker.pool).await
     };
     let run = |id: i64| {
