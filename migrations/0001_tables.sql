@@ -68,6 +68,7 @@ CREATE TABLE pgsemaphore_data.semaphores (
     unlisted_slots integer NOT NULL DEFAULT 0,
     next_slot integer NOT NULL DEFAULT 0,
     slot_cap integer NOT NULL DEFAULT 0,
+    CONSTRAINT semaphores_round_fits_in_json CHECK (round BETWEEN 0 AND 9007199254740991),
     CONSTRAINT semaphores_grants_ge_0 CHECK (grants >= 0),
     CONSTRAINT semaphores_leases_ge_0 CHECK (leases >= 0),
     CONSTRAINT semaphores_free_slots_le_256 CHECK (cardinality(free_slots) <= 256),
@@ -76,7 +77,7 @@ CREATE TABLE pgsemaphore_data.semaphores (
 COMMENT ON TABLE pgsemaphore_data.semaphores IS 'One row a key: counters, the fence, and where free and expiring blocks are found.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.version IS 'Fence: rises in every writing transaction of the key.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.writer IS 'Random token of the attempt that wrote the row, to tell whose COMMIT went through.';
-COMMENT ON COLUMN pgsemaphore_data.semaphores.round IS 'Number of the latest round: at least the clock in microseconds, never used twice.';
+COMMENT ON COLUMN pgsemaphore_data.semaphores.round IS 'Number of the latest round: at least the clock in microseconds, never used twice, and below 2^53, because replies carry it.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.permit_limit IS 'Limit as the last round resolved it.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.grants IS 'Permits minus released of all open grants.';
 COMMENT ON COLUMN pgsemaphore_data.semaphores.leases IS 'Footprint of all open leases.';
@@ -129,6 +130,7 @@ CREATE TABLE pgsemaphore_data.slots (
     reported_at timestamptz,
     counted integer GENERATED ALWAYS AS (CASE WHEN stopped THEN used ELSE permits END - released) STORED,
     PRIMARY KEY (key, slot),
+    CONSTRAINT slots_round_fits_in_json CHECK (round BETWEEN 0 AND 9007199254740991),
     CONSTRAINT slots_kind_is_known CHECK (kind IN ('grant', 'lease')),
     CONSTRAINT slots_status_is_known CHECK (status IN ('active', 'expired', 'retired')),
     CONSTRAINT slots_used_le_permits CHECK (used <= permits),
@@ -174,7 +176,7 @@ COMMENT ON TABLE pgsemaphore_data.clients IS 'Clients heard of on a key.';
 -- client of one key, and the predicate lock then does not cover the same client's rows on all other keys.
 CREATE INDEX clients_by_id ON pgsemaphore_data.clients (client_id, key);
 COMMENT ON INDEX pgsemaphore_data.clients_by_id IS 'On which keys a client was heard, for takeovers of all of them.';
-COMMENT ON COLUMN pgsemaphore_data.clients.last_seen IS 'Last committed message, written when it is older than 20 s, or than a tenth of what makes a silent client count as dead.';
+COMMENT ON COLUMN pgsemaphore_data.clients.last_seen IS 'Last committed message, or when a holder last had a call of the client open; written when it is older than 20 s, or than a tenth of what makes a silent client count as dead.';
 COMMENT ON COLUMN pgsemaphore_data.clients.generation IS 'Highest generation heard; NULL before the first message.';
 COMMENT ON COLUMN pgsemaphore_data.clients.process IS 'The process first heard under that generation: the only one admitted.';
 COMMENT ON COLUMN pgsemaphore_data.clients.resumes IS 'That process took over what earlier generations held.';

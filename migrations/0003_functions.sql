@@ -275,7 +275,7 @@ BEGIN
     PERFORM pgsemaphore_data.check_number('round_period_ms', policy -> 'round_period_ms', 0, 3600000);
     PERFORM pgsemaphore_data.check_number('grant_timeout_ms', policy -> 'grant_timeout_ms', 100, 86400000);
     PERFORM pgsemaphore_data.check_number(
-        'settle_lost_clients_after_ms', policy -> 'settle_lost_clients_after_ms', 1000, 2592000000
+        'settle_lost_clients_after_ms', policy -> 'settle_lost_clients_after_ms', 5000, 2592000000
     );
     PERFORM pgsemaphore_data.check_leases(policy);
 END

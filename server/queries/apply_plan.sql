@@ -74,7 +74,7 @@ WITH of_key AS (
     SET slots = CASE WHEN p.n = ANY ($48::integer[]) THEN p.slots || excluded.slots ELSE excluded.slots END
     RETURNING 1
 ), of_clients AS (
-    INSERT INTO pgsemaphore_data.clients
+    INSERT INTO pgsemaphore_data.clients AS c
         (key, client_id, last_seen, last_block, blocked, blocked_at, lease_slots, open_blocks,
          generation, process, resumes, lowest_generation, fenced_at)
     SELECT $1, u.client_id, u.last_seen, u.last_block, u.blocked, u.blocked_at, u.lease_slots::integer[], u.open_blocks,
@@ -87,7 +87,7 @@ WITH of_key AS (
         generation, process, resumes, lowest_generation, fenced_at
     )
     ON CONFLICT (key, client_id) DO UPDATE SET
-        last_seen = excluded.last_seen,
+        last_seen = greatest(c.last_seen, excluded.last_seen),
         last_block = excluded.last_block,
         blocked = excluded.blocked,
         blocked_at = excluded.blocked_at,

@@ -1,10 +1,12 @@
--- Deletes all rows of a key that is still idle, but for fences, which stay for 30 days.
+-- Deletes all rows of a key that is still idle, but for fences, which stay for 30 days. A key whose round is ahead of the
+-- clock stays: without its row, rounds would start again below it.
 -- Parameters: key; for how long without a message, in seconds. Returns 0 if a message came, else 1.
 WITH forgotten AS (
     DELETE FROM pgsemaphore_data.semaphores
     WHERE key = $1
         AND grants = 0
         AND leases = 0
+        AND round <= extract(epoch FROM clock_timestamp()) * 1000000
         AND last_message_at < clock_timestamp() - make_interval(secs => $2)
     RETURNING key
 ), of_slots AS (

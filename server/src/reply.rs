@@ -22,9 +22,10 @@ impl Said {
             Outcome::Answered(answer) => answer,
             Outcome::Refused(Refused::NoPolicy) => return Err(Refusal::SemaphoreNotFound),
             Outcome::Refused(Refused::Fenced { generation }) => return Err(Refusal::Fenced { generation }),
+            Outcome::Refused(Refused::RoundsUsedUp) => return Err(Refusal::RoundsUsedUp),
             Outcome::Refused(Refused::SeenTooFarAhead { max }) => {
                 let detail =
-                    format!("seen must be at most {max}: a round that a holder of this key answered with");
+                    format!("must be a round that a holder answered with on this key, now at most {max}");
                 return Err(Refusal::Invalid { field: "/seen", detail });
             }
         };

@@ -11,7 +11,7 @@ use crate::trouble;
 use futures_util::FutureExt as _;
 use futures_util::future::{self, BoxFuture};
 use pgsemaphore_allocation::{Block, ClientId, Incarnation, Kind, Outcome, Refused, SemaphoreKey, Work};
-use queue_wire::{FencedKey, TakenOver, TakenOverKey, Takeover, VERSION};
+use queue_wire::{FencedKey, SAFE_INTEGER_MAX, TakenOver, TakenOverKey, Takeover, VERSION};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -117,7 +117,8 @@ fn note(reply: &mut TakenOver, key: &SemaphoreKey, client: &ClientId, turn: &Tur
     let key = key.to_string();
     match outcomes.first().and_then(Option::as_ref) {
         Some(Outcome::Refused(Refused::Fenced { generation })) => {
-            reply.fenced.push(FencedKey { key, generation: *generation });
+            // Nobody comes after the highest generation, and no reply names a number that a request may not.
+            reply.fenced.push(FencedKey { key, generation: (*generation).min(SAFE_INTEGER_MAX) });
         }
         Some(Outcome::Answered(answer)) => {
             let held = answer.verdicts.iter().filter_map(|verdict| verdict.block.as_ref());

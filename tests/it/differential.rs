@@ -90,7 +90,7 @@ impl<'a> World<'a> {
         let paused = self.random.random_ratio(1, 8);
         let pauses_group = self.random.random_ratio(1, 8);
         let paused_groups = if pauses_group { r#"["g"]"# } else { "[]" };
-        let settle_after_ms = self.random.random_bool(0.3).then(|| self.random.random_range(1000..9000_i64));
+        let settle_after_ms = self.random.random_bool(0.3).then(|| self.random.random_range(5000..9000_i64));
         let settle_after = settle_after_ms.map_or("null".to_owned(), |after| after.to_string());
         let policy = format!(
             r#"{{"limit":{limit},"group_limits":{groups},"grant_timeout_ms":{grant_timeout_ms},"round_period_ms":0,

@@ -19,6 +19,7 @@ mod eager;
 mod embedded;
 mod explain;
 mod field_cases;
+mod forged_rounds;
 mod frozen;
 mod grants;
 mod hangups;

@@ -178,7 +178,7 @@ const RANGES: &[Range] = &[
     ("grant_timeout_ms", &[], &NEVER),
     ("lease_ttl_ms", &["500", "2592000000", "null"], &["499", "2592000001"]),
     ("lease_ttl_ms", &[], &NEVER),
-    ("settle_lost_clients_after_ms", &["1000", "2592000000", "null"], &["999", "2592000001"]),
+    ("settle_lost_clients_after_ms", &["5000", "2592000000", "null"], &["4999", "2592000001"]),
     ("settle_lost_clients_after_ms", &[], &NEVER),
     ("permits_per_lease", &["1", "1000000", "null"], &["0", "1000001"]),
     ("permits_per_lease", &[], &NEVER),

@@ -35,9 +35,9 @@ async fn settled(db: &Db) -> i64 {
 async fn a_silent_client_is_settled_without_any_request() {
     let db = Db::new().await;
     let holder = InProcess::start(db.url()).await;
-    holder.policy("*", policy(json!(1500))).await;
+    holder.policy("*", policy(json!(5000))).await;
     let reply = runs_two(&holder, "w").await;
-    assert_eq!(reply["report_within_ms"], 500);
+    assert_eq!(reply["report_within_ms"], 1666);
     until("what it held comes back", async || holder.usage(KEY).await["grants"] == 0).await;
     assert_eq!(settled(&db).await, 1);
     let (status, problem) = holder.sync(KEY, message("w", json!({}))).await;
@@ -50,7 +50,7 @@ async fn a_silent_client_is_settled_without_any_request() {
 async fn one_that_is_heard_is_not() {
     let db = Db::new().await;
     let holder = InProcess::start(db.url()).await;
-    holder.policy("*", policy(json!(1500))).await;
+    holder.policy("*", policy(json!(5000))).await;
     let _ = runs_two(&holder, "dead").await;
     let speaks = async {
         loop {
@@ -76,7 +76,7 @@ async fn keys_without_messages_learn_of_the_policy() {
     holder.policy("*", policy(Value::Null)).await;
     let reply = runs_two(&holder, "w").await;
     assert_eq!(reply.get("report_within_ms"), None);
-    sqlx::query("SELECT pgsemaphore.configure('*', '{\"settle_lost_clients_after_ms\": 1000}')")
+    sqlx::query("SELECT pgsemaphore.configure('*', '{\"settle_lost_clients_after_ms\": 5000}')")
         .execute(db.pool())
         .await
         .expect("it is configured");

@@ -28,11 +28,13 @@ pub enum Refused {
         /// The lowest generation admitted.
         generation: u64,
     },
-    /// `seen` is more than a day ahead of the key's round and of the clock. Nothing of the call was applied.
+    /// `seen` is above the key's round and more than a day ahead of the clock. Nothing of the call was applied.
     SeenTooFarAhead {
         /// The highest value accepted.
         max: u64,
     },
+    /// The key's round is [`ROUND_MAX`](crate::ROUND_MAX), so no round can be numbered. The call's reports were applied.
+    RoundsUsedUp,
 }
 
 /// The answer to one call.

@@ -48,8 +48,10 @@ fn reserved(limit: Permits, reserve: Permits) -> Permits {
     reserve.min(limit - 1).max(0)
 }
 
+/// A limit of 0 stops leases too.
 fn extra(limit: Permits, extra: Extra) -> Permits {
     match extra {
+        Extra::Permits(_) if limit == 0 => 0,
         Extra::Permits(permits) => permits,
         Extra::Millionths(ratio) => limit.saturating_mul(ratio) / 1_000_000,
     }

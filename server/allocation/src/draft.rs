@@ -47,10 +47,10 @@ impl Draft {
         }
     }
 
-    /// Numbers the round: above every number ever used, also after a restore from an older copy.
+    /// Numbers the round: above every number ever used, also after a restore from an older copy. A key whose round is
+    /// ahead of the clock goes on by 1.
     pub(crate) fn number_round(&mut self) {
-        let clock = u64::try_from(self.now.0).unwrap_or(0);
-        self.semaphore.round = (self.semaphore.round + 1).max(clock);
+        self.semaphore.round = (self.semaphore.round + 1).max(self.now.as_round());
         self.semaphore.last_round_at = Some(self.now);
     }
 

@@ -4,20 +4,26 @@
 use crate::answers::Refused;
 use crate::call::Call;
 use crate::draft::{Draft, Usage};
-use crate::names::ClientId;
+use crate::names::{ClientId, DbTime, ROUND_MAX};
 use crate::plan::{Act, Audit};
 use crate::state::{Client, Incarnation};
 use crate::tally::Retired;
 use std::cmp::Reverse;
 
-/// How far `seen` may be ahead of both the key's round and the clock: one day, in rounds (microseconds).
+/// How far `seen` may be ahead of the clock: one day, in rounds (microseconds).
 const SEEN_AHEAD_MAX: u64 = 86_400_000_000;
+
+/// The highest `seen` that is accepted. It follows the database's clock, so callers cannot move it: a `seen` raises the
+/// key's round, and a bound that followed the round would rise with each message. A key whose round is higher already
+/// accepts that round, because its holders answered with it.
+fn seen_max(round: u64, now: DbTime) -> u64 {
+    (now.as_round() + SEEN_AHEAD_MAX).min(ROUND_MAX - 1).max(round)
+}
 
 /// Says for each call whether it is admitted. Processes of higher generations take over first, so that of two
 /// processes in one transaction only the newer one is heard, and the other declares nothing.
 pub(crate) fn admit(draft: &mut Draft, calls: &[Call]) -> Vec<Result<(), Refused>> {
-    let clock = u64::try_from(draft.now.0).unwrap_or(0);
-    let max = draft.semaphore.round.max(clock).saturating_add(SEEN_AHEAD_MAX);
+    let max = seen_max(draft.semaphore.round, draft.now);
     let mut newest_first: Vec<&Call> = calls.iter().filter(|call| call.seen <= max).collect();
     newest_first.sort_by_key(|call| Reverse(call.from.generation));
     newest_first.into_iter().for_each(|call| introduce(draft, call));

@@ -38,7 +38,7 @@ pub use blocked::{BLOCKED_LIFETIME, BLOCKED_REWRITTEN_AFTER, BlockedEntry, Lacki
 pub use call::{Call, Demand, GrantReport, LeaseReport};
 pub use check::{Violation, check};
 pub use fingerprint::of_block as block_fingerprint;
-pub use names::{BlockId, ClientId, DbTime, Group, Micros, Permits, SemaphoreKey, Slot};
+pub use names::{BlockId, ClientId, DbTime, Group, Micros, Permits, ROUND_MAX, SemaphoreKey, Slot};
 pub use plan::{Act, Audit, PendingWrite, Plan, Work};
 pub use retire::must_read_leases;
 pub use silence::{last_seen_resolution, must_read_all_blocks, silent_since};
@@ -54,18 +54,13 @@ use undelivered::Owned;
 /// Plans a round: numbers it, applies reports, reclaims, grants, and says what stays blocked. Syncs may take part: to
 /// them it is as if they came just before it.
 ///
-/// Without a policy nothing is reclaimed or granted and no round is numbered; reports are applied and every request is
-/// refused as [`Refused::NoPolicy`].
+/// Without a policy, or without a number for the round, nothing is reclaimed or granted; reports are applied and every
+/// request is refused as [`Refused::NoPolicy`] or [`Refused::RoundsUsedUp`].
 pub fn round(state: &State, calls: &[Call]) -> Plan {
-    let Some(policy) = state.policy.clone() else {
-        let mut plan = sync(state, calls);
-        for (call, answer) in calls.iter().zip(&mut plan.answers) {
-            if call.asks && matches!(answer, Outcome::Answered(_)) {
-                *answer = Outcome::Refused(Refused::NoPolicy);
-            }
-        }
-        return plan;
-    };
+    let Some(policy) = state.policy.clone() else { return refuse(state, calls, Refused::NoPolicy) };
+    if state.semaphore.round >= ROUND_MAX {
+        return refuse(state, calls, Refused::RoundsUsedUp);
+    }
     let mut draft = Draft::new(state);
     let admitted = hear(&mut draft, Some(&policy), calls);
     draft.charged = reports::charges(&draft, &policy, calls, &admitted);
@@ -74,6 +69,7 @@ pub fn round(state: &State, calls: &[Call]) -> Plan {
     silence::settle(&mut draft, state);
     reclaim::reclaim(&mut draft, state);
     retire::retire(&mut draft, state, Work::Round);
+    draft.sort_free_slots();
     let entries = grants::in_order(draft.now, calls, &admitted);
     let mut owned = Owned::new(&draft, calls);
     let mut lacking = grants::allocate(&mut draft, state, &policy, calls, &entries, &mut owned);
@@ -82,6 +78,17 @@ pub fn round(state: &State, calls: &[Call]) -> Plan {
     silence::schedule(&mut draft, Some(&policy));
     let next_round_at = Some(draft.now + policy.round_period);
     answers::finish(draft, state, calls, &admitted, lacking, next_round_at)
+}
+
+/// Applies the reports of calls that can have no round.
+fn refuse(state: &State, calls: &[Call], refused: Refused) -> Plan {
+    let mut plan = sync(state, calls);
+    for (call, answer) in calls.iter().zip(&mut plan.answers) {
+        if call.asks && matches!(answer, Outcome::Answered(_)) {
+            *answer = Outcome::Refused(refused);
+        }
+    }
+    plan
 }
 
 /// Plans a batch of syncs: applies reports and answers; nothing is reclaimed, granted, charged or numbered, and nothing

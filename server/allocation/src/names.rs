@@ -12,9 +12,20 @@ pub type Micros = i64;
 /// A row of the key's table of blocks.
 pub type Slot = i32;
 
+/// The highest number of a round: the largest integer that every JSON reader keeps exact. Replies carry rounds, and
+/// requests carry them back as `seen`.
+pub const ROUND_MAX: u64 = (1 << 53) - 1;
+
 /// A moment of the database's clock, in microseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DbTime(pub i64);
+
+impl DbTime {
+    /// The moment as a number of a round. A clock that is wrong by centuries has none: 0.
+    pub(crate) fn as_round(self) -> u64 {
+        u64::try_from(self.0).ok().filter(|round| *round < ROUND_MAX).unwrap_or(0)
+    }
+}
 
 impl Add<Micros> for DbTime {
     type Output = Self;

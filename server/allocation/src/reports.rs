@@ -4,7 +4,7 @@
 use crate::call::{Call, GrantReport, LeaseReport};
 use crate::draft::Draft;
 use crate::names::{BlockId, Micros, Permits};
-use crate::silence::last_seen_resolution;
+use crate::silence;
 use crate::state::{Block, Kind, Policy};
 use crate::tally::Retired;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(crate) fn apply<R>(
     admitted: &[Result<(), R>],
 ) {
     for (call, _) in calls.iter().zip(admitted).filter(|(_, admitted)| admitted.is_ok()) {
-        touch_client(draft, policy, call);
+        silence::hear(draft, policy, &call.client);
         if call.applied {
             continue;
         }
@@ -27,15 +27,6 @@ pub(crate) fn apply<R>(
         merged_leases(&call.leases)
             .into_iter()
             .for_each(|(id, said)| apply_lease(draft, call, id, said, ttl));
-    }
-}
-
-fn touch_client(draft: &mut Draft, policy: Option<&Policy>, call: &Call) {
-    let Some(client) = draft.clients.get_mut(&call.client) else { return };
-    let resolution = last_seen_resolution(policy.and_then(|policy| policy.settle_after));
-    if draft.now - client.last_seen > resolution {
-        client.last_seen = draft.now;
-        draft.changed_clients.insert(call.client.clone());
     }
 }
 

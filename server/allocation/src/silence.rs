@@ -1,8 +1,8 @@
 //! Clients that are silent for longer than the policy allows are declared dead: what they hold comes back, and their
 //! generation is fenced.
 //!
-//! Silence counts from the latest of: the client's last message, since when holders could hear clients without a break,
-//! and since when the policy says so. The key's row says when to look ([`Semaphore::silence_due`]), so a transaction
+//! Silence counts from the latest of: the client's last message, the last moment at which a call of it was open at any
+//! holder, since when holders could hear clients without a break, and since when the policy says so. The key's row says when to look ([`Semaphore::silence_due`]), so a transaction
 //! before that looks at nobody.
 
 use crate::call::Call;
@@ -71,7 +71,18 @@ pub fn must_read_all_blocks(state: &State, calls: &[Call]) -> BTreeSet<ClientId>
     unread.into_iter().cloned().collect()
 }
 
-/// Declares dead who was silent for too long. Who speaks in this transaction is not.
+/// Notes that a client is heard now, where what is noted of it is too old.
+pub(crate) fn hear(draft: &mut Draft, policy: Option<&Policy>, id: &ClientId) {
+    let Some(client) = draft.clients.get_mut(id) else { return };
+    let resolution = last_seen_resolution(policy.and_then(|policy| policy.settle_after));
+    if draft.now - client.last_seen > resolution {
+        client.last_seen = draft.now;
+        draft.changed_clients.insert(id.clone());
+    }
+}
+
+/// Declares dead who was silent for too long. A client that speaks in this transaction, or has a call open at this
+/// holder, is not silent; other holders have noted their open calls.
 pub(crate) fn settle(draft: &mut Draft, state: &State) {
     let after = state.policy.as_ref().and_then(|policy| policy.settle_after);
     let Some((silence, after)) = state.silence.as_ref().zip(after) else { return };
@@ -81,6 +92,7 @@ pub(crate) fn settle(draft: &mut Draft, state: &State) {
     };
     let counted_from = draft.semaphore.settle_after_since.map_or(serving_since, |at| at.max(serving_since));
     let due = |last_seen: DbTime| last_seen.max(counted_from) + patience(after);
+    state.open_calls.iter().for_each(|id| hear(draft, state.policy.as_ref(), id));
     let mut next = silence.next_heard.map(due);
     for id in &silence.clients {
         let Some(due) = draft.clients.get(id).map(|client| due(client.last_seen)) else { continue };

@@ -7,6 +7,12 @@ use crate::names::Slot;
 const FREE_LISTED_MAX: usize = 256;
 
 impl Draft {
+    /// Has the next blocks take free rows in ascending order. Blocks are made for the oldest demand first, so
+    /// [`BlockId`](crate::BlockId)s are in the order of the blocks, also within one round.
+    pub(crate) fn sort_free_slots(&mut self) {
+        self.semaphore.free_slots.sort_unstable_by_key(|slot| std::cmp::Reverse(*slot));
+    }
+
     /// A free row. The store made enough of them before the round.
     pub(crate) fn take_slot(&mut self) -> Option<Slot> {
         let semaphore = &mut self.semaphore;

@@ -35,6 +35,8 @@ pub struct State {
     pub contended_elsewhere: Contended,
     /// Who may not be admitted in which group, of the demand of this round and of the calling clients' live leases.
     pub not_permitted: BTreeSet<(ClientId, Group)>,
+    /// Clients with a call that is open at this holder, beside the calls of the transaction: they are heard now.
+    pub open_calls: BTreeSet<ClientId>,
     /// Who was silent for too long, where [`silent_since`](crate::silent_since) asks for it.
     pub silence: Option<Silence>,
 }
@@ -64,6 +66,7 @@ impl State {
             all_leases: false,
             contended_elsewhere: Contended::default(),
             not_permitted: BTreeSet::new(),
+            open_calls: BTreeSet::new(),
             silence: None,
         }
     }
@@ -227,7 +230,9 @@ pub struct GroupUsage {
 /// A client as the key knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Client {
-    /// Its last committed message, late by at most what [`last_seen_resolution`](crate::last_seen_resolution) says.
+    /// Its last committed message, or the last moment at which a call of it was open: late by at most what
+    /// [`last_seen_resolution`](crate::last_seen_resolution) says. Holders write it for open calls outside of these
+    /// transactions too, and it never goes back: the later of two values is kept.
     pub last_seen: DbTime,
     /// The process that speaks for it, `None` before its first message.
     pub incarnation: Option<Incarnation>,

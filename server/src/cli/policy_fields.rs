@@ -47,7 +47,12 @@ const FIELDS: [(&str, Kind, &str, &str); 18] = [
     ("permits-per-lease", Kind::Json, "N", "Largest lease [default: 64]"),
     ("lease-ttl-ms", Kind::Json, "MS", "A lease unreported for this long is retired [default: 1800000]"),
     ("limited-groups", Kind::Text, "WHICH", "Leases of groups with a limit: excluded or within_group_limit"),
-    ("settle-lost-clients-after-ms", Kind::Json, "MS", "A client silent for this long is declared dead"),
+    (
+        "settle-lost-clients-after-ms",
+        Kind::Json,
+        "MS",
+        "A client silent for this long is declared dead: at least 5000",
+    ),
 ];
 
 /// The fields that were given, as `pgsemaphore.configure` takes them.

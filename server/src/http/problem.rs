@@ -7,7 +7,7 @@ use crate::trouble;
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use queue_wire::{BODY_MAX_BYTES, Code, Problem};
+use queue_wire::{BODY_MAX_BYTES, Code, Problem, SAFE_INTEGER_MAX};
 
 /// What a 503 or 429 tells the caller to wait, in seconds.
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
@@ -121,7 +121,7 @@ impl ApiError {
             Self::Policy(PolicyError::NotFound) => Code::PolicyNotFound,
             Self::Store(_)
             | Self::Policy(PolicyError::Store(_))
-            | Self::Refused(Refusal::Unavailable)
+            | Self::Refused(Refusal::Unavailable | Refusal::RoundsUsedUp)
             | Self::AnotherHolder => Code::Unavailable,
             Self::Internal => Code::Internal,
         }
@@ -141,7 +141,9 @@ impl ApiError {
 
     fn generation(&self) -> Option<u64> {
         match self {
-            Self::Refused(Refusal::Fenced { generation }) => Some(*generation),
+            Self::Refused(Refusal::Fenced { generation }) if *generation <= SAFE_INTEGER_MAX => {
+                Some(*generation)
+            }
             _ => None,
         }
     }

@@ -50,7 +50,7 @@ pub struct Policy {
     pub lease_ttl_ms: i64,
     /// May groups with a ceiling of their own hold leases: `excluded` or `within_group_limit`.
     pub limited_groups: String,
-    /// A client that is silent for this long is declared dead: 1000 to 30 days.
+    /// A client that is silent for this long is declared dead: 5000 to 30 days.
     pub settle_lost_clients_after_ms: Option<i64>,
     /// Who changed the policy last.
     #[schema(read_only)]

@@ -81,6 +81,11 @@ impl Replay<'_> {
                 self.execute("DELETE FROM pgsemaphore_data.policies WHERE pattern = $1", &[]).await;
             }
             Event::Serving(since) => self.set_serving(*since).await,
+            Event::Damaged { round } => {
+                let damage = "INSERT INTO pgsemaphore_data.semaphores AS s (key, round) VALUES ($1, $2::bigint)
+                              ON CONFLICT (key) DO UPDATE SET round = excluded.round, version = s.version + 1";
+                self.execute(damage, &[&round.to_string()]).await;
+            }
             Event::Copy => self.copy().await,
             Event::Restore => self.restore().await,
             Event::Transacted(transacted) => return self.transact(transacted).await,

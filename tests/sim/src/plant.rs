@@ -79,6 +79,10 @@ pub enum Plant {
     NeverWakes,
     /// A process that is shut out goes on drawing.
     GoesOnFenced,
+    /// A call that is parked does not count as hearing from its client.
+    ParkedUnheard,
+    /// How far ahead a `seen` may be counts from the key's round, which `seen`s raise.
+    MovingBound,
     /// A client says nothing while a call hangs.
     HeartbeatBehindHung,
     /// A client whose task has ended takes it for running.
@@ -87,7 +91,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 40] = [
         Self::StaleLimit,
         Self::NoGroupCeilings,
         Self::NoFence,
@@ -126,6 +130,8 @@ impl Plant {
         Self::ReappliesParked,
         Self::NeverWakes,
         Self::GoesOnFenced,
+        Self::ParkedUnheard,
+        Self::MovingBound,
     ];
 
     /// Those that only show where calls hang.
@@ -149,6 +155,7 @@ impl Plant {
             | Self::ResumedStayLive
             | Self::ReleasesResumed
             | Self::SilenceInOutage
+            | Self::ParkedUnheard
             | Self::GoesOnFenced
             | Self::HeartbeatBehindHung
             | Self::FlagOfDeadDriver => "P2",
@@ -165,7 +172,8 @@ impl Plant {
             | Self::IgnoresContended
             | Self::TakeoverKeeps
             | Self::AllSettlesUnseen
-            | Self::NeverWakes => "P4",
+            | Self::NeverWakes
+            | Self::MovingBound => "P4",
             Self::YoungestFirst => "P5",
             Self::Unexplained | Self::ConcealsContended => "P6",
             Self::TellsFirst | Self::StaleState => "P7",

@@ -14,6 +14,7 @@ const SMALL: Bounds = Bounds {
     deadlines: 1,
     repeats: 1,
     crashes: 0,
+    silences: 0,
     lease: 0,
     plant: None,
 };
@@ -51,6 +52,16 @@ fn one_process_that_draws_again() {
     assert!(all.states > 50_000 && all.ends > 1_000, "{all:?}");
 }
 
+/// One permit for two items: one of them runs, the other one waits in a call that is parked.
+const SILENT: Bounds =
+    Bounds { processes: 1, limit: 1, items: 2, requests: 2, repeats: 0, silences: 1, ..SMALL };
+
+#[test]
+fn clients_that_are_silent_and_clients_that_wait() {
+    let all = search(SILENT, usize::MAX).expect("no violation");
+    assert!(all.states > 10_000 && all.ends > 100, "{all:?}");
+}
+
 #[test]
 fn planted_bugs_are_found() {
     let bounds = Bounds { processes: 1, syncs: 2, under_way: 3, ..SMALL };
@@ -59,6 +70,7 @@ fn planted_bugs_are_found() {
         (Plant::StartsUnconfirmed, bounds),
         (Plant::TakesUpOldBlocks, bounds),
         (Plant::DrawsAfterStopped, with_leases),
+        (Plant::ParkedUnheard, SILENT),
     ];
     for (plant, bounds) in plants {
         let found = search(Bounds { plant: Some(plant), ..bounds }, usize::MAX);

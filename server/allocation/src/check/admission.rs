@@ -1,24 +1,11 @@
 //! Who is let in, and in what order.
 
-use super::{Case, Violation, Work, violated};
+use super::{Case, Violation, violated};
 use crate::answers::Outcome;
 use crate::blocked::Reason;
 use crate::names::{DbTime, Group};
 use crate::state::{Extra, Kind, Policy, Provisioning, Semaphore};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A round has a number that was never used; a block is made by its round; nothing else makes blocks.
-pub(super) fn rounds_rise(case: &Case) -> Result<(), Violation> {
-    let (old, new) = (case.before.semaphore.round, case.plan.semaphore.round);
-    let numbered = case.work == Work::Round && case.before.policy.is_some();
-    if new < old || (numbered && new == old) {
-        return violated("P7", format!("round {new} after {old}"));
-    }
-    match case.made().find(|block| !numbered || block.id.round != new) {
-        Some(block) => violated("P1", format!("round {new} makes {block:?}")),
-        None => Ok(()),
-    }
-}
 
 /// No round admits work that takes the usage above a ceiling: of the mode, or of a group.
 pub(super) fn ceilings_hold(case: &Case) -> Result<(), Violation> {
@@ -60,6 +47,7 @@ fn above_mode(policy: &Policy, usage: &Semaphore, kind: Kind) -> Option<String> 
             own && grants + leases <= limit
         }
         (Provisioning::Over { .. }, Kind::Grant) => grants <= limit,
+        (Provisioning::Over { .. }, Kind::Lease) if limit == 0 => false,
         (Provisioning::Over { extra: Extra::Permits(extra) }, Kind::Lease) => leases <= extra,
         (Provisioning::Over { extra: Extra::Millionths(ratio) }, Kind::Lease) => {
             i128::from(leases) * 1_000_000 <= i128::from(limit) * i128::from(ratio)

@@ -1,7 +1,7 @@
 //! Who speaks for a client, and whose permits come back because somebody said that their owner is no more.
 
 use super::accounting::counts;
-use super::{Case, Violation, Work, violated};
+use super::{Case, Violation, violated};
 use crate::answers::{Outcome, Refused};
 use crate::names::{BlockId, ClientId, Micros, Permits};
 use crate::plan::Act;
@@ -17,7 +17,7 @@ pub(super) fn one_process_speaks(case: &Case) -> Result<(), Violation> {
         let heard = match outcome {
             Outcome::Refused(Refused::SeenTooFarAhead { .. }) => continue,
             Outcome::Refused(Refused::Fenced { .. }) => false,
-            Outcome::Refused(Refused::NoPolicy) | Outcome::Answered(_) => true,
+            Outcome::Refused(Refused::NoPolicy | Refused::RoundsUsedUp) | Outcome::Answered(_) => true,
         };
         let speaks = after.incarnation.as_ref().is_some_and(|own| is_process(own, &call.from));
         if heard != (speaks && call.from.generation >= after.lowest_generation) {
@@ -76,7 +76,7 @@ fn is_process(one: &Incarnation, other: &Incarnation) -> bool {
 }
 
 /// The process that took the place of an earlier one of the client in this transaction.
-fn succession<'a>(case: &Case<'a>, id: &ClientId) -> Option<&'a Incarnation> {
+pub(super) fn succession<'a>(case: &Case<'a>, id: &ClientId) -> Option<&'a Incarnation> {
     let before = case.before.clients.get(id)?.incarnation.as_ref()?;
     let after = case.plan.clients.get(id)?.incarnation.as_ref()?;
     (after.generation > before.generation).then_some(after)
@@ -118,12 +118,12 @@ const UNNOTICED_OUTAGE: Micros = 3_000_000;
 
 /// Silent since before it counts, with nobody away who could have heard it.
 fn is_silent(case: &Case, id: &ClientId) -> bool {
-    let Some(silence) = case.before.silence.as_ref().filter(|_| case.work != Work::Sync) else {
+    let Some(silence) = case.before.silence.as_ref().filter(|_| case.reclaims()) else {
         return false;
     };
     let after = case.before.policy.as_ref().and_then(|policy| policy.settle_after);
     let Some((after, serving_since)) = after.zip(silence.serving_since) else { return false };
-    let speaks = case.admitted().any(|call| call.client == *id);
+    let speaks = case.admitted().any(|call| call.client == *id) || case.before.open_calls.contains(id);
     let Some(client) = case.before.clients.get(id).filter(|_| silence.clients.contains(id) && !speaks) else {
         return false;
     };

@@ -1,6 +1,6 @@
 //! What nobody claims is found when it is due, and comes back.
 
-use super::{Case, Violation, Work, violated};
+use super::{Case, Violation, violated};
 use crate::names::Slot;
 use crate::state::{Block, Kind, Status};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +77,7 @@ pub(super) fn batches_count_their_grants(case: &Case) -> Result<(), Violation> {
 pub(super) fn silent_leases_are_retired(case: &Case) -> Result<(), Violation> {
     let live = || case.known().filter(|block| block.kind == Kind::Lease && block.status == Status::Active);
     let due = |lease: &Block| lease.reported_at + lease.ttl;
-    let round = case.work == Work::Round && case.before.policy.is_some();
+    let round = case.numbers_a_round();
     let paused =
         |lease: &Block| case.before.policy.as_ref().is_some_and(|policy| policy.pauses(&lease.group));
     if let Some(lease) = live().find(|lease| round && !paused(lease) && due(lease) <= case.plan.now) {

@@ -37,7 +37,7 @@ pub(super) fn go_where_they_may(case: &Case) -> Result<(), Violation> {
 /// clients will give back then covers what is used beyond it. Where a report of this round used the budget up (a client
 /// had drawn more than it said when it stopped), and leases were not all read, the next round sees it.
 pub(super) fn that_may_not_stay_are_retired(case: &Case) -> Result<(), Violation> {
-    let numbered = case.work == Work::Round && case.before.policy.is_some();
+    let numbered = case.numbers_a_round();
     if case.work != Work::Timer && !numbered {
         return Ok(());
     }
@@ -79,7 +79,7 @@ pub(super) fn that_may_not_stay_are_retired(case: &Case) -> Result<(), Violation
 
 /// After a round no lease is live of a client that may not be admitted to its group, unless that is paused.
 pub(super) fn of_who_is_not_permitted_are_retired(case: &Case) -> Result<(), Violation> {
-    let Some(policy) = case.before.policy.as_ref().filter(|_| case.work == Work::Round) else {
+    let Some(policy) = case.before.policy.as_ref().filter(|_| case.numbers_a_round()) else {
         return Ok(());
     };
     let denied = |lease: &Block| {
@@ -100,6 +100,7 @@ fn beyond_budget(policy: &Policy, usage: &Semaphore) -> Permits {
     match policy.provisioning {
         Provisioning::None | Provisioning::Strict => above_limit,
         Provisioning::Under { reserve } => above_limit.max(leases - reserve.clamp(0, (limit - 1).max(0))),
+        Provisioning::Over { .. } if limit == 0 => leases,
         Provisioning::Over { extra: Extra::Permits(extra) } => leases - extra,
         Provisioning::Over { extra: Extra::Millionths(ratio) } => {
             let extra = i128::from(limit) * i128::from(ratio) / 1_000_000;

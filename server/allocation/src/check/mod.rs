@@ -8,11 +8,13 @@ mod admission;
 mod fencing;
 mod finding;
 mod leases;
+mod order;
+mod rounds;
 mod telling;
 
 use crate::answers::{Outcome, Refused};
 use crate::call::Call;
-use crate::names::{BlockId, ClientId};
+use crate::names::{BlockId, ClientId, ROUND_MAX};
 use crate::plan::{Plan, Work};
 use crate::state::{Block, State};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,9 +49,12 @@ pub fn check(work: Work, before: &State, calls: &[Call], plan: &Plan) -> Result<
     accounting::rows_are_not_shared(&case)?;
     fencing::one_process_speaks(&case)?;
     fencing::declarations_are_kept(&case)?;
-    admission::rounds_rise(&case)?;
+    rounds::rise(&case)?;
+    rounds::are_moved_by_the_clock_alone(&case)?;
     admission::ceilings_hold(&case)?;
     admission::oldest_is_served_first(&case)?;
+    order::of_rows_is_of_demand(&case)?;
+    order::newest_leases_are_retired_first(&case)?;
     finding::what_is_due_came_back(&case)?;
     finding::what_will_be_due_is_found(&case)?;
     finding::batches_count_their_grants(&case)?;
@@ -118,10 +123,15 @@ impl<'a> Case<'a> {
         })
     }
 
+    /// Whether this transaction is a round that can make blocks: it has a policy and a number.
+    fn numbers_a_round(&self) -> bool {
+        self.work == Work::Round && self.before.policy.is_some() && self.before.semaphore.round < ROUND_MAX
+    }
+
     /// Whether this transaction takes back what is due.
     fn reclaims(&self) -> bool {
         match self.work {
-            Work::Round => self.before.policy.is_some(),
+            Work::Round => self.numbers_a_round(),
             Work::Timer => true,
             Work::Sync => false,
         }
@@ -129,8 +139,13 @@ impl<'a> Case<'a> {
 
     /// Calls that were heard, so that their reports count.
     fn admitted(&self) -> impl Iterator<Item = &'a Call> {
-        let heard =
-            |outcome: &Outcome| matches!(outcome, Outcome::Answered(_) | Outcome::Refused(Refused::NoPolicy));
+        let heard = |outcome: &Outcome| {
+            let refused = |refused| matches!(refused, Refused::NoPolicy | Refused::RoundsUsedUp);
+            match outcome {
+                Outcome::Answered(_) => true,
+                Outcome::Refused(reason) => refused(*reason),
+            }
+        };
         let told = self.calls.iter().zip(&self.plan.answers);
         told.filter(move |(_, outcome)| heard(outcome)).map(|(call, _)| call)
     }

@@ -29,7 +29,8 @@ pub(crate) fn ceilings(policy: &Policy) -> Ceilings {
         }
         Provisioning::Over { extra } => {
             let extra = match extra {
-                Extra::Permits(permits) => permits,
+                Extra::Permits(permits) if limit > 0 => permits,
+                Extra::Permits(_) => 0,
                 Extra::Millionths(millionths) => limit * millionths / 1_000_000,
             };
             Ceilings { both: Permits::MAX, grants: limit, leases: extra }

@@ -4,7 +4,7 @@ use super::budget::footprint;
 use super::{Audit, Committed, Told, Verdict, violated};
 use crate::store::Rows;
 use crate::world::network::Refusal;
-use pgsemaphore_allocation::{Act, Block, DbTime, Kind, Permits, Status};
+use pgsemaphore_allocation::{Act, Block, ClientId, DbTime, Kind, Permits, Status};
 use queue_client::wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,6 +86,12 @@ impl Audit {
 
     pub(crate) fn is_shut_out(&self, process: u32) -> bool {
         self.declarations.shut_out.contains(&process)
+    }
+
+    /// Holders keep calls of these clients open, so they hear them.
+    pub(crate) fn open_calls(&mut self, clients: &BTreeSet<ClientId>, now: DbTime) {
+        let heard = clients.iter().map(|client| (client.as_str().to_owned(), now));
+        self.declarations.heard_at.extend(heard);
     }
 
     /// Holders were away, up to this moment. What seems later is of before the clock was set back.

@@ -34,6 +34,7 @@ mod budget;
 mod contention;
 mod declared;
 mod entries;
+mod numbers;
 mod order;
 mod recall;
 mod rows;
@@ -240,6 +241,7 @@ impl Audit {
     pub(crate) fn committed(&mut self, committed: &Committed, rows: &Rows) -> Verdict {
         let before = std::mem::replace(&mut self.rows, rows.clone());
         self.who_is_declared_dead_is_so(committed, &before, rows)?;
+        numbers::follow_the_clock(committed, &before, rows)?;
         self.all_held_is_counted()?;
         self.marks_are_what_was_said(committed, &before)?;
         self.names_are_given_once(committed, &before)?;

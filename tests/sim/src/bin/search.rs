@@ -1,5 +1,5 @@
 //! Every way through a small world: `search [STATES [PROCESSES ITEMS CANCELS REQUESTS SYNCS UNDER_WAY ROUNDS DEADLINES
-//! REPEATS CRASHES LIMIT LEASE]]` stops after so many states, or when it has seen all of them.
+//! REPEATS CRASHES LIMIT LEASE SILENCES]]` stops after so many states, or when it has seen all of them.
 
 use pgsemaphore_sim::{Bounds, search};
 use std::process::ExitCode;
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         repeats: get(9, 1),
         crashes: get(10, 0),
         lease: i64::from(get(12, 0)),
+        silences: get(13, 0),
         plant: None,
     };
     println!("{bounds:?}");

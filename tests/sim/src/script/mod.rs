@@ -31,6 +31,11 @@ pub enum Event {
     Limits(Option<Box<Limits>>),
     /// Since when clients could be heard; `None`: they can't now.
     Serving(Option<DbTime>),
+    /// The key's row in the store has this round, whatever it had.
+    Damaged {
+        /// The round.
+        round: u64,
+    },
     /// The store is copied.
     Copy,
     /// The store is put back to the copy.

@@ -19,6 +19,7 @@ pub(super) enum Is {
     Serving(Option<Micros>),
     Copy,
     Restore,
+    Damaged { round: u64 },
     Begin { at: Micros, work: Work, round: Option<String> },
     Says(String, Vec<Saying>),
     Hears { client: String, lost: bool, phrases: Vec<String> },
@@ -26,6 +27,7 @@ pub(super) enum Is {
     State { client: String, same: bool },
     Blocked(Vec<String>),
     Audit(Vec<String>),
+    Order(Vec<String>),
     Due(Option<Micros>),
     Numbered(String, RoundName),
 }
@@ -102,12 +104,20 @@ fn line(text: &str) -> Reading<Is> {
             words.expect("since")?;
             Is::Serving(if words.take("never") { None } else { Some(words.duration()?) })
         }
+        "damaged" => {
+            words.expect("round")?;
+            Is::Damaged { round: words.number()?.try_into().map_err(|_| "a round is positive")? }
+        }
         "copy" => Is::Copy,
         "restore" => Is::Restore,
         "at" => begin(&mut words)?,
         "usage" => return usage(rest(text, first)),
         "blocked" => return Ok(Is::Blocked(phrases(rest(text, first)))),
         "audit" => return Ok(Is::Audit(phrases(rest(text, first)))),
+        "order" => {
+            let names = rest(text, first).split(',').map(|name| name.trim().to_owned());
+            return Ok(Is::Order(names.collect()));
+        }
         "due" if words.take("never") => Is::Due(None),
         "due" => Is::Due(Some(words.duration()?)),
         "state" => state(&mut words)?,

@@ -63,6 +63,7 @@ impl Aliases {
     pub(super) fn phrases(&self, outcome: &Outcome, made_in: Option<u64>) -> Vec<String> {
         match outcome {
             Outcome::Refused(Refused::NoPolicy) => vec!["refused: no policy".to_owned()],
+            Outcome::Refused(Refused::RoundsUsedUp) => vec!["refused: rounds used up".to_owned()],
             Outcome::Refused(Refused::Fenced { generation }) => {
                 vec![format!("refused: fenced below {generation}")]
             }

@@ -5,8 +5,8 @@ use super::render::{Aliases, declared, kept};
 use super::{Event, Mismatch, Transacted};
 use crate::{Limits, MemoryStore, Transaction};
 use pgsemaphore_allocation::{
-    Call, ClientId, DbTime, Demand, GrantReport, Group, Incarnation, Kind, LeaseReport, Outcome, Plan,
-    SemaphoreKey, Work, check, round, sync, timer,
+    BlockId, Call, ClientId, DbTime, Demand, GrantReport, Group, Incarnation, Kind, LeaseReport, Outcome,
+    Plan, SemaphoreKey, Work, check, round, sync, timer,
 };
 use std::collections::BTreeMap;
 
@@ -76,6 +76,7 @@ impl World {
             Is::State { client, same } => return self.state(client, *same),
             Is::Blocked(phrases) => return self.blocked(phrases),
             Is::Audit(phrases) => return self.audit(phrases),
+            Is::Order(names) => return self.order(names),
             Is::Due(at) => return self.due(at.map(|at| self.start + at)),
             Is::Numbered(name, other) => {
                 self.transact()?;
@@ -90,6 +91,10 @@ impl World {
                 let (callers, calls) = Default::default();
                 let round = round.clone();
                 self.step = Some(Step { work: *work, round, callers, calls, done: None, heard: 0 });
+            }
+            Is::Damaged { round } => {
+                self.store.set_round(&self.key, *round);
+                self.events.push(Event::Damaged { round: *round });
             }
             Is::Copy => {
                 self.copy = Some(self.store.clone());
@@ -201,6 +206,20 @@ impl World {
             step.done = Some(plan);
         }
         Ok(step)
+    }
+
+    /// Blocks by their names, in the order of their ids.
+    fn order(&mut self, names: &[String]) -> Result<(), String> {
+        self.transact()?;
+        let id = |name: &String| {
+            let (_, id) = self.aliases.id(name)?;
+            let id = BlockId::parse(&id).ok_or_else(|| format!("`{name}` is no block"))?;
+            Ok((id, name.clone()))
+        };
+        let mut blocks = names.iter().map(id).collect::<Result<Vec<_>, String>>()?;
+        blocks.sort_unstable();
+        let sorted: Vec<String> = blocks.into_iter().map(|(_, name)| name).collect();
+        same("the order", &names.to_vec(), &sorted)
     }
 
     fn hears(&mut self, client: &str, lost: bool, phrases: &[String]) -> Result<(), String> {

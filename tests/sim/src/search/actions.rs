@@ -24,6 +24,10 @@ pub(super) enum Action {
     Round,
     /// Claim deadlines pass.
     Deadlines,
+    /// A call that is parked ends without an answer.
+    Close(usize),
+    /// Clients without an open call are silent for too long. The holder that looks keeps the open calls, or another one.
+    Silence { elsewhere: bool },
 }
 
 impl State {
@@ -63,6 +67,10 @@ impl State {
         if self.deadlines_left > 0 && due {
             actions.push(Action::Deadlines);
         }
+        actions.extend((0..self.parked.len()).map(Action::Close));
+        if self.silences_left > 0 {
+            actions.extend([false, true].map(|elsewhere| Action::Silence { elsewhere }));
+        }
         actions
     }
 
@@ -97,7 +105,12 @@ impl State {
             Action::Round => {
                 self.rounds_left -= 1;
                 let batch = std::mem::take(&mut self.waiting);
-                return Some(self.transact(world, Work::Round, &batch));
+                return Some(self.allocate(world, batch));
+            }
+            Action::Close(at) => drop(self.parked.remove(*at)),
+            Action::Silence { elsewhere } => {
+                self.silences_left -= 1;
+                return Some(self.clients_are_silent(*elsewhere, world));
             }
             Action::Deadlines => {
                 self.deadlines_left -= 1;
@@ -141,6 +154,10 @@ impl State {
     /// A request waits, and supersedes an older one of its process.
     fn admit(&mut self, name: &CallName, request: Printed<Request>) {
         let same = |other: &Printed<Request>| other.is.0.from == name.from;
+        for old in self.parked.extract_if(.., |parked| same(parked)).collect::<Vec<_>>() {
+            let refused = Packet::Answer { name: old.is.0.clone(), answer: Err(Refusal::Superseded) };
+            self.send(Printed::new(refused));
+        }
         let Some(at) = self.waiting.iter().position(same) else { return self.waiting.push(request) };
         let mut refused = name.clone();
         if self.waiting[at].is.0.number < name.number {
@@ -161,6 +178,8 @@ impl State {
             Action::Does(at, deed) => format!("worker-{}: {deed:?}", self.actors[*at].serial),
             Action::Round => format!("a round of {} requests", self.waiting.len()),
             Action::Deadlines => "claim deadlines pass".to_owned(),
+            Action::Close(at) => format!("a parked call of process {} ends", self.parked[*at].is.0.from),
+            Action::Silence { .. } => "clients without an open call are silent".to_owned(),
         }
     }
 }

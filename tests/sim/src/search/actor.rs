@@ -39,6 +39,8 @@ pub(super) struct Actor {
     pub(super) print: u128,
     deeds: Vec<Deed>,
     pub(super) serial: u32,
+    /// Its `client_id`.
+    pub(super) client: String,
     /// Blocks that it has permits of, and how many.
     pub(super) held: Vec<(String, i64)>,
     pub(super) items_left: u32,
@@ -115,6 +117,7 @@ impl Actors {
             print: super::print(&format!("{after:?}")),
             deeds,
             serial,
+            client: process.name.clone(),
             held,
             items_left: left(self.bounds.items, after.items),
             cancels_left: left(self.bounds.cancels, after.cancels),
@@ -173,6 +176,9 @@ impl Deeds {
             Deed::Hear(number, answer) => {
                 let answer = answer.clone().map(|reply| misheard(reply, self.plant, &process.ledger));
                 process.hear(*number, answer.as_deref().map_err(|refusal| *refusal), 0);
+                if process.shut_out.is_some() {
+                    process.stop();
+                }
             }
         }
         self.process.served();

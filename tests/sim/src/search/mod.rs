@@ -3,7 +3,7 @@
 //! The world has the real ledgers, the real allocation and a network that loses, repeats, delays and reorders, within
 //! [`Bounds`]. In each state the ceilings hold and what is held is counted (P1, P2), each plan passes the checker, and
 //! no transaction frees what its owner did not release (P3). Where nothing can happen any more, all that is left comes
-//! back by itself (P4).
+//! back by itself (P4). A client is declared dead only while it has no call open at any holder (P2).
 //!
 //! A transaction is one step here: the fence makes of any two that overlap one that fails and is done again. Time is not
 //! counted: whoever waits for a moment may find that it has come. A state is remembered by a fingerprint of 128 bits.
@@ -47,9 +47,11 @@ pub struct Bounds {
     pub repeats: u32,
     /// Processes that crash.
     pub crashes: u32,
+    /// How often clients are silent for longer than the policy allows. With any, requests are parked that get nothing.
+    pub silences: u32,
     /// Permits of the largest lease, from what grants leave; 0 for no leases.
     pub lease: i64,
-    /// A planted bug of processes; those of holders are not planted here.
+    /// A planted bug of processes, or [`Plant::ParkedUnheard`]; others of holders are not planted here.
     pub plant: Option<Plant>,
 }
 

@@ -2,13 +2,13 @@
 
 use super::Printed;
 use crate::audit::{Verdict, footprint, violated};
-use crate::store::{MemoryStore, Rows};
+use crate::store::{MemoryStore, Rows, Transaction};
 use crate::world::network::{CallName, Packet};
 use crate::world::translate;
-use pgsemaphore_allocation::{DbTime, SemaphoreKey, Work, check, round, sync, timer};
+use pgsemaphore_allocation::{Call, ClientId, DbTime, Plan, SemaphoreKey, Work, check, round, sync, timer};
 use queue_client::Endpoint;
 use queue_client::wire::Message;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 /// A call and what it says.
@@ -45,6 +45,7 @@ impl Transactions {
     pub(super) fn start(&self, limits: crate::store::Limits, now: i64) -> Rc<Stored> {
         let mut store = MemoryStore::new();
         store.set_limits(&self.key, Some(limits));
+        store.set_serving_since(Some(DbTime(now)));
         let first = store.begin(&self.key, Work::Timer, &[], DbTime(now));
         store.commit(&first, &timer(&first.state)).expect("nothing else runs");
         Rc::new(Stored::new(store))
@@ -72,6 +73,28 @@ impl Transactions {
         committed
     }
 
+    /// A timer that looks for silent clients. Those with an open call are heard by the holder that looks, or (`elsewhere`)
+    /// another one has noted that it hears them.
+    pub(super) fn look_for_silent(
+        &self,
+        on: &Stored,
+        now: i64,
+        open: &BTreeSet<ClientId>,
+        elsewhere: bool,
+    ) -> (Rc<Stored>, Verdict) {
+        let mut store = on.store.clone();
+        if elsewhere {
+            store.hear(&self.key, open, DbTime(now));
+        }
+        let mut transaction = store.begin(&self.key, Work::Timer, &[], DbTime(now));
+        if !elsewhere {
+            transaction.state.open_calls.clone_from(open);
+        }
+        let plan = timer(&transaction.state);
+        let verdict = self.commit(&mut store, &transaction, Work::Timer, &[], &plan);
+        (Rc::new(Stored::new(store)), verdict)
+    }
+
     fn transact(
         &self,
         store: &mut MemoryStore,
@@ -87,19 +110,32 @@ impl Transactions {
             Work::Sync => sync(&transaction.state, &calls),
             Work::Timer => timer(&transaction.state),
         };
-        let mut verdict = Ok(());
-        if let Err(objection) = check(work, &transaction.state, &calls, &plan) {
-            verdict = violated(objection.promise, objection.detail);
-        } else if store.commit(&transaction, &plan).is_err() {
-            verdict = violated("P7", "a conflict where nothing else runs");
-        } else if let Some(difference) = store.verify(&self.key).first() {
-            verdict = violated("P3", difference.to_string());
-        }
+        let verdict = self.commit(store, &transaction, work, &calls, &plan);
         let answers = batch.iter().zip(plan.answers).map(|(request, outcome)| {
             let answer = translate::answer(outcome, plan.now, 0);
             Printed::new(Packet::Answer { name: request.is.0.clone(), answer: answer.map(Rc::new) })
         });
         (answers.collect(), verdict)
+    }
+
+    fn commit(
+        &self,
+        store: &mut MemoryStore,
+        transaction: &Transaction,
+        work: Work,
+        calls: &[Call],
+        plan: &Plan,
+    ) -> Verdict {
+        if let Err(objection) = check(work, &transaction.state, calls, plan) {
+            return violated(objection.promise, objection.detail);
+        }
+        if store.commit(transaction, plan).is_err() {
+            return violated("P7", "a conflict where nothing else runs");
+        }
+        match store.verify(&self.key).first() {
+            Some(difference) => violated("P3", difference.to_string()),
+            None => Ok(()),
+        }
     }
 
     fn nothing_comes_back_twice(&self, before: &MemoryStore, after: &MemoryStore) -> Verdict {

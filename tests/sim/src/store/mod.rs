@@ -14,8 +14,9 @@ pub use verify::Difference;
 
 use pgsemaphore_allocation::{
     Block, Client, ClientId, DbTime, Group, GroupUsage, Micros, Permits, Plan, Policy, Provisioning,
-    Semaphore, SemaphoreKey, Slot,
+    Semaphore, SemaphoreKey, Slot, last_seen_resolution,
 };
+use queue_client::wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The rows of every key, and the limits in force.
@@ -105,6 +106,13 @@ impl MemoryStore {
         self.serving_since = since;
     }
 
+    /// Damages a key: its row has this round, whatever it had.
+    pub fn set_round(&mut self, key: &SemaphoreKey, round: u64) {
+        let rows = self.keys.entry(key.clone()).or_default();
+        rows.semaphore.round = round;
+        rows.version += 1;
+    }
+
     /// Whether holders can hear clients now.
     pub fn is_served(&self) -> bool {
         self.serving_since.is_some()
@@ -125,10 +133,23 @@ impl MemoryStore {
         self.rows(key)?.semaphore.next_deadline()
     }
 
-    /// Writes a plan, if the key is still as the transaction read it.
+    /// A holder notes that it hears clients now, outside of the key's transactions: those that hold something, where what
+    /// is noted is too old.
+    pub fn hear(&mut self, key: &SemaphoreKey, clients: &BTreeSet<ClientId>, now: DbTime) {
+        let after = self.limits.get(key).and_then(|limits| limits.policy.settle_after);
+        let Some(rows) = self.keys.get_mut(key) else { return };
+        let concerned = rows.clients.iter_mut().filter(|(id, _)| clients.contains(id));
+        for (_, client) in concerned.filter(|(_, client)| client.open_blocks != 0) {
+            if now - client.last_seen > last_seen_resolution(after) {
+                client.last_seen = now;
+            }
+        }
+    }
+
+    /// Writes a plan, if the key is still as the transaction read it, and so are the clients that it writes.
     ///
     /// # Errors
-    /// [`Conflict`] if it is not. Nothing is written then.
+    /// [`Conflict`] if they are not. Nothing is written then.
     ///
     /// # Panics
     /// If the plan writes to a row that does not exist.
@@ -137,7 +158,11 @@ impl MemoryStore {
             return Ok(());
         }
         let rows = self.keys.entry(transaction.key.clone()).or_default();
-        if rows.version != transaction.version {
+        let heard_since = |id: &ClientId| {
+            let read = transaction.state.clients.get(id).map(|client| client.last_seen);
+            rows.clients.get(id).is_some_and(|client| Some(client.last_seen) != read)
+        };
+        if rows.version != transaction.version || plan.clients.keys().any(heard_since) {
             return Err(Conflict);
         }
         rows.write(plan);
@@ -146,6 +171,15 @@ impl MemoryStore {
 }
 
 impl Rows {
+    /// Whether the process that says this speaks for its client, or would.
+    pub(crate) fn admits(&self, message: &Message) -> bool {
+        let Some(client) = self.clients.get(&ClientId::new(message.client_id.as_str())) else { return true };
+        let own = client.incarnation.as_ref();
+        let speaks =
+            own.is_some_and(|own| (own.generation, &own.process) == (message.generation, &message.process));
+        message.generation >= if speaks { client.lowest_generation } else { client.lowest_admitted() }
+    }
+
     fn write(&mut self, plan: &Plan) {
         self.version += 1;
         self.semaphore = plan.semaphore.clone();
@@ -167,7 +201,9 @@ impl Rows {
             listed.extend(&write.slots);
         }
         for (id, client) in &plan.clients {
-            self.clients.insert(id.clone(), client.clone());
+            let noted = self.clients.get(id).map_or(client.last_seen, |old| old.last_seen);
+            let last_seen = client.last_seen.max(noted);
+            self.clients.insert(id.clone(), Client { last_seen, ..client.clone() });
         }
     }
 }

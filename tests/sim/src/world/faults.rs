@@ -60,6 +60,9 @@ impl World {
         let by = if at.is_none() && self.restores { by.abs() } else { by };
         clock.jump(by);
         clock.rate = rate;
+        if at.is_none() {
+            self.heartbeats_are_missed(by);
+        }
         self.trace.say(|| format!("clock of {at:?} is set by {} ms, and goes at {rate}/1000", by / 1000));
     }
 

@@ -5,13 +5,18 @@ use super::translate;
 use crate::plant::Plant;
 use crate::store::{Limits, MemoryStore, Rows, Transaction};
 use pgsemaphore_allocation::{
-    Act, Batch, Block, Call, DbTime, Extra, Kind, Micros, Permits, Plan, Provisioning, SemaphoreKey, Status,
-    Work, round, sync, timer,
+    Act, Batch, Block, Call, ClientId, DbTime, Extra, Kind, Micros, Permits, Plan, Provisioning,
+    SemaphoreKey, Status, Work, round, sync, timer,
 };
 use queue_client::Endpoint;
 use queue_client::wire::{Message, Reply};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+
+/// A day of the clock, in rounds.
+const DAY: u64 = 24 * 3600 * 1_000_000;
+/// How often a holder notes whose calls are open: once a second.
+const NOTE_EVERY: Micros = 1_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Holder {
@@ -22,6 +27,8 @@ pub(crate) struct Holder {
     syncs: Vec<Waiting>,
     /// Syncs whose reports are committed, until there is something to say.
     parked: Vec<Waiting>,
+    /// When it last noted whose calls are open, by the database's clock.
+    heard_at: Option<DbTime>,
     /// At most one of each kind of work.
     pub(crate) jobs: Vec<Job>,
     /// Only with [`Plant::StaleLimit`].
@@ -147,6 +154,24 @@ impl Holder {
         any
     }
 
+    /// Clients with a call that is open here, of a process that is not shut out.
+    pub(crate) fn open_calls(&self, rows: Option<&Rows>) -> BTreeSet<ClientId> {
+        let under_way = self.jobs.iter().flat_map(|job| &job.batch);
+        let waiting = self.requests.iter().chain(&self.syncs).chain(&self.parked).chain(under_way);
+        let open = waiting
+            .filter(|waiting| !waiting.hung_up && rows.is_some_and(|rows| rows.admits(&waiting.message)));
+        open.map(|waiting| ClientId::new(waiting.message.client_id.as_str())).collect()
+    }
+
+    /// Whether it is time to note whose calls are open. The clock may have been set back.
+    pub(crate) fn notes_open_calls(&mut self, now: DbTime) -> bool {
+        let due = self.heard_at.is_none_or(|at| now < at || now - at >= NOTE_EVERY);
+        if due {
+            self.heard_at = Some(now);
+        }
+        due
+    }
+
     pub(crate) fn park(&mut self, call: Waiting) {
         self.parked.push(call);
     }
@@ -208,6 +233,9 @@ impl Holder {
         let mut calls: Vec<Call> = batch.iter().map(call).collect();
         let mut transaction = store.begin(key, work, &calls, now);
         let limits = store.limits(key).cloned();
+        if plant != Some(Plant::ParkedUnheard) {
+            transaction.state.open_calls = self.open_calls(store.rows(key));
+        }
         if let Some(plant) = plant {
             self.tamper(plant, &mut transaction, &mut calls, limits.as_ref());
             if plant == Plant::ReclaimsClaimed && work != Work::Sync {
@@ -301,6 +329,11 @@ impl Holder {
             Plant::AllSettlesUnseen => {
                 let round = state.semaphore.round;
                 calls.iter_mut().filter(|call| call.all).for_each(|call| call.seen = call.seen.max(round));
+            }
+            Plant::MovingBound => {
+                let round = state.semaphore.round;
+                let ahead = calls.iter().map(|call| call.seen).filter(|seen| *seen <= round + DAY).max();
+                state.semaphore.round = ahead.map_or(round, |seen| seen.max(round));
             }
             Plant::SilentForEver | Plant::RetiresAll => {
                 let leases = state.blocks.values_mut().filter(|block| block.kind == Kind::Lease);

@@ -239,6 +239,7 @@ impl World {
         let before = self.now();
         self.clock.advance(by);
         self.nobody_may_listen(self.now() - before);
+        self.open_calls_are_heard();
         self.processes.iter_mut().for_each(|process| process.clock.advance(by));
     }
 

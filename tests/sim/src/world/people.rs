@@ -187,9 +187,25 @@ impl World {
             let (count, oldest_age_ms) = (self.random.below(4), self.random.below(5_000));
             message.demand.push(Demand { group, count, oldest_age_ms });
         }
+        self.forge_seen(&mut message);
         let endpoint = if wants { Endpoint::Request } else { Endpoint::Sync };
         self.nobody_says(endpoint, message);
         true
+    }
+
+    /// It says that it has seen rounds that never were. After a restore a number of a round could come again then.
+    fn forge_seen(&mut self, message: &mut Message) {
+        if self.restores || !self.random.percent(20) {
+            return;
+        }
+        let ahead = self.random.between(0, 30 * 3600) * 1_000_000;
+        let from = if self.random.percent(50) { self.clock.now } else { self.round() };
+        message.seen = u64::try_from(from + ahead).unwrap_or(0);
+        self.count("a round is forged");
+    }
+
+    fn round(&self) -> Micros {
+        i64::try_from(self.rows().semaphore.round).unwrap_or(0)
     }
 
     /// Somebody who knows that a process is dead gives back what it had.
@@ -260,7 +276,7 @@ impl World {
 
 /// After how long a silent client is dead.
 pub(super) fn patience(random: &mut Random) -> Micros {
-    random.between(3_000, 30_000) * 1000
+    random.between(5_000, 30_000) * 1000
 }
 
 /// Everything of a block is claimed and released.

@@ -147,10 +147,30 @@ impl World {
             return;
         }
         self.unheard += by;
-        if self.unheard > UNNOTICED_OUTAGE {
+        self.heartbeats_are_missed(self.unheard);
+    }
+
+    /// All holders' heartbeats are so old. The database's clock may also have been set ahead: silence counts anew then.
+    pub(super) fn heartbeats_are_missed(&mut self, by: Micros) {
+        if by > UNNOTICED_OUTAGE {
             self.audit.nobody_listens(self.now());
             if self.plant != Some(Plant::SilenceInOutage) {
                 self.store.set_serving_since(None);
+            }
+        }
+    }
+
+    /// Holders that are awake note once a second that they hear the clients whose calls they keep open.
+    pub(super) fn open_calls_are_heard(&mut self) {
+        let now = self.now();
+        for holder in self.holders.iter_mut().filter(|holder| !holder.frozen) {
+            if !holder.notes_open_calls(now) {
+                continue;
+            }
+            let clients = holder.open_calls(self.store.rows(&self.key));
+            self.audit.open_calls(&clients, now);
+            if self.plant != Some(Plant::ParkedUnheard) {
+                self.store.hear(&self.key, &clients, now);
             }
         }
     }

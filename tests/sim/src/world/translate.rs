@@ -58,6 +58,7 @@ pub(crate) fn answer(outcome: Outcome, now: DbTime, held: Micros) -> Result<Repl
         Outcome::Answered(answer) => Ok(reply(answer, now, held)),
         Outcome::Refused(Refused::NoPolicy) => Err(super::network::Refusal::NotFound),
         Outcome::Refused(Refused::Fenced { generation }) => Err(super::network::Refusal::Fenced(generation)),
+        Outcome::Refused(Refused::RoundsUsedUp) => Err(super::network::Refusal::Unavailable),
         Outcome::Refused(Refused::SeenTooFarAhead { .. }) => Err(super::network::Refusal::Invalid),
     }
 }

@@ -102,6 +102,7 @@ pub(crate) fn left(policy: &Policy, limit: Permits, usage: &Semaphore, kind: Kin
             own.min(total)
         }
         (Provisioning::Over { .. }, Kind::Grant) => limit - usage.grants,
+        (Provisioning::Over { .. }, Kind::Lease) if limit == 0 => -usage.leases,
         (Provisioning::Over { extra: Extra::Permits(extra) }, Kind::Lease) => extra - usage.leases,
         (Provisioning::Over { extra: Extra::Millionths(ratio) }, Kind::Lease) => {
             (limit * ratio).div_euclid(1_000_000) - usage.leases

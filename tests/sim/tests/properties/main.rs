@@ -8,6 +8,7 @@ mod mutations;
 mod tampering;
 mod tampering_clients;
 mod tampering_leases;
+mod tampering_order;
 mod world;
 
 use pgsemaphore_allocation::Kind;

@@ -3,6 +3,7 @@
 use crate::tampering as t;
 use crate::tampering_clients as c;
 use crate::tampering_leases as l;
+use crate::tampering_order as o;
 use crate::world::Case;
 use pgsemaphore_allocation::Plan;
 use std::collections::BTreeMap;
@@ -63,12 +64,12 @@ pub(crate) const ALL: &[Mutation] = &[
     mutation("lease to a client without support", &["P1"], l::lease_without_support),
     mutation("lease in a group with a ceiling", &["P1"], l::lease_in_a_limited_group),
     mutation("lease more than a lease may hold", &["P1"], l::lease_larger_than_allowed),
-    mutation("make two leases of one", &["P1"], l::two_leases_at_once),
+    mutation("make two leases of one", &["P1", "P5"], l::two_leases_at_once),
     mutation("free a retired lease early", &["P2"], l::free_a_retired_lease),
     mutation("forget a retired lease", &["P2"], l::forget_a_retired_lease),
     mutation("ignore that a lease was stopped", &["P3", "P4"], l::ignore_stopped),
     mutation("revive a lease", &["P3"], l::revive_a_lease),
-    mutation("keep a silent lease", &["P4", "P2"], l::keep_a_silent_lease),
+    mutation("keep a silent lease", &["P1", "P2", "P4"], l::keep_a_silent_lease),
     mutation("keep a lease that may not be", &["P1", "P2"], l::keep_a_lease_that_may_not_be),
     mutation("keep a lease over budget", &["P1", "P2"], l::keep_a_lease_over_budget),
     mutation("look at leases too late", &["P4"], l::look_at_leases_too_late),
@@ -85,6 +86,10 @@ pub(crate) const ALL: &[Mutation] = &[
     mutation("leave out a declaration", &["P4"], c::leave_out_a_declaration),
     mutation("keep a lease live after a takeover", &["P2"], c::keep_a_lease_live),
     mutation("write off what is held", &["P2"], c::write_off_what_is_held),
+    mutation("move the round", &["P1", "P4"], o::move_the_round),
+    mutation("accept any seen", &["P4"], o::accept_any_seen),
+    mutation("hand rows to the youngest", &["P5"], o::hand_rows_to_the_youngest),
+    mutation("retire an older lease first", &["P1", "P2"], o::retire_an_older_lease),
 ];
 
 /// Tries all of them; counts how often there was something to try.

@@ -16,7 +16,7 @@ fn makes(case: &Case, plan: &Plan, which: impl Fn(&Block) -> bool) -> bool {
 }
 
 /// The plan that the allocation makes of something else.
-fn plan_of(case: &Case, tamper: impl FnOnce(&mut State, &mut Vec<Call>)) -> Plan {
+pub(crate) fn plan_of(case: &Case, tamper: impl FnOnce(&mut State, &mut Vec<Call>)) -> Plan {
     let (mut state, mut calls) = (case.state.clone(), case.calls.clone());
     tamper(&mut state, &mut calls);
     Case { work: case.work, state, calls }.plan()
@@ -119,11 +119,11 @@ fn is_paused(case: &Case) -> bool {
     case.state.policy.as_ref().is_some_and(|policy| policy.paused || !policy.paused_groups.is_empty())
 }
 
-fn is_silent(case: &Case, lease: &Block) -> bool {
+pub(crate) fn is_silent(case: &Case, lease: &Block) -> bool {
     lease.reported_at + lease.ttl <= case.state.now
 }
 
-fn is_eligible(case: &Case, lease: &Block) -> bool {
+pub(crate) fn is_eligible(case: &Case, lease: &Block) -> bool {
     let Some(policy) = &case.state.policy else { return false };
     let limited = case.state.groups[&lease.group].limit.is_some();
     policy.provisioning != Provisioning::None && (!limited || policy.leases_within_group_limit)
@@ -144,7 +144,9 @@ pub(crate) fn keep_a_lease_over_budget(case: &Case, plan: &Plan) -> Option<Plan>
     if is_paused(case) {
         return None;
     }
-    keep_live(case, plan, |lease| !is_silent(case, lease) && is_eligible(case, lease))
+    // A timer retires no lease for its silence.
+    let silent = |lease: &Block| case.work == Work::Round && is_silent(case, lease);
+    keep_live(case, plan, |lease| !silent(lease) && is_eligible(case, lease))
 }
 
 pub(crate) fn look_at_leases_too_late(case: &Case, plan: &Plan) -> Option<Plan> {

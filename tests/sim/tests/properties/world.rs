@@ -88,7 +88,7 @@ fn any_step() -> impl Strategy<Value = Step> {
             any::<bool>().prop_map(Step::LimitedGroups),
         ],
         1 => prop_oneof![
-            2 => prop::option::of(1_000..9_000_i64)
+            2 => prop::option::of(5_000..9_000_i64)
                 .prop_map(|ms| Step::SettleAfter(ms.map(|ms| ms * 1000))),
             1 => prop::bool::weighted(0.8).prop_map(Step::Serving),
         ],
@@ -369,13 +369,17 @@ fn group_of(n: u8) -> Group {
 pub(crate) fn report_all(kind: Kind, marks: &[(Permits, Permits)]) -> Option<(Permits, Permits)> {
     let mut world = World::new();
     let ok = |_: &Case, _: &Plan| Ok(());
-    world.take(&Step::Limit(Some(if kind == Kind::Grant { 9 } else { 0 })), ok).expect("a limit");
+    world.take(&Step::Limit(Some(if kind == Kind::Grant { 9 } else { 1 })), ok).expect("a limit");
     world.take(&Step::Leases(Provisioning::Over { extra: Extra::Permits(9) }), ok).expect("a mode");
     let mut call = silent(ClientId::new("c"));
     call.takes_leases = kind == Kind::Lease;
     call.demand.push(Demand { group: Group::new(""), count: 9, oldest_age: 0 });
     world.transact(Work::Round, vec![call], ok).expect("a round");
-    let id = world.ids[0].to_string();
+    let block = |world: &World| {
+        let rows = world.store.rows(&world.key)?;
+        rows.blocks.values().find(|block| block.kind == kind).cloned()
+    };
+    let id = block(&world).expect("a block").id.to_string();
     let last = marks.iter().max().copied();
     for (used, released) in marks {
         let (mut call, id) = (silent(ClientId::new("c")), id.clone());
@@ -391,6 +395,5 @@ pub(crate) fn report_all(kind: Kind, marks: &[(Permits, Permits)]) -> Option<(Pe
         }
         world.transact(Work::Sync, vec![call], ok).expect("a sync");
     }
-    let rows = world.store.rows(&world.key)?;
-    rows.blocks.values().next().map(|block| (block.used, block.released))
+    block(&world).map(|block| (block.used, block.released))
 }
