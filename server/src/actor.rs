@@ -4,6 +4,7 @@
 //! batching syncs, and for deadlines of keys in memory. It holds nothing that matters: if it ends, callers get an error
 //! and ask again, and the scan for due keys starts another actor.
 
+use crate::changes::Changes;
 use crate::claims::Claims;
 use crate::clock;
 use crate::functions::Failing;
@@ -26,7 +27,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
@@ -44,8 +44,12 @@ pub(crate) enum Command {
     Due(Instant),
     /// A newer request of this process waits at another holder.
     GiveWay(Speaker),
-    /// Another holder, or somebody in psql, changed something of the key.
-    News(News),
+    /// A transaction beside the actor's changed something of the key.
+    Changed,
+    /// A hint came, and the key's row was at this version after it.
+    Hint(News, i64),
+    /// Which policy wins, and as of when; none if no policy covers the key.
+    Policy(Option<i64>),
 }
 
 /// When the next round starts, and how close it may follow the last one.
@@ -67,6 +71,7 @@ struct Summary {
     anchor: Instant,
     timing: Option<Timing>,
     next_deadline: Option<Instant>,
+    versions: Option<(i64, i64)>,
     too_early: Option<Duration>,
     /// Nothing was allocated: an eager request did not fit, or every caller had hung up.
     no_round: bool,
@@ -85,10 +90,14 @@ pub(crate) struct Actor {
     claims: Claims,
     parked: Parked,
     failing: Failing,
-    policies: watch::Receiver<u64>,
+    changes: Changes,
     running: Option<JoinHandle<Finished>>,
-    /// Timing of rounds, when it was read, and the epoch of policies then.
+    /// Timing of rounds, when it was read, and how many policies were changed through this holder by then.
     timing: Option<(Timing, Instant, u64)>,
+    /// The policy that wins, as far as is known.
+    policy: Option<Option<i64>>,
+    /// What is under way began before the policy changed.
+    reads_old_policy: bool,
     last_round: Option<Instant>,
     opening: Option<Opening>,
     deadline: Option<Instant>,
@@ -98,7 +107,6 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn new(key: SemaphoreKey, shared: Arc<Shared>, inbox: UnboundedReceiver<Command>) -> Self {
-        let policies = shared.policies.subscribe();
         Self {
             key,
             shared,
@@ -108,9 +116,11 @@ impl Actor {
             claims: Claims::default(),
             parked: Parked::default(),
             failing: Failing::default(),
-            policies,
+            changes: Changes::default(),
             running: None,
             timing: None,
+            policy: None,
+            reads_old_policy: false,
             last_round: None,
             opening: None,
             deadline: None,
@@ -131,7 +141,6 @@ impl Actor {
                     None => return,
                 },
                 finished = join(&mut self.running) => self.finish(finished),
-                Ok(()) = self.policies.changed() => self.hear_news(News::Changed),
                 () = tokio::time::sleep_until(wake.into()) => if self.leave_if_idle() { return },
                 () = stop.cancelled() => return self.stop().await,
             }
@@ -139,15 +148,29 @@ impl Actor {
     }
 
     fn hear(&mut self, command: Command) {
-        self.active_at = clock::now();
         match command {
             Command::Call(call) => {
+                self.active_at = clock::now();
                 self.claims.heard(&call.heard.client);
                 if call.heard.asks { self.waiting.admit(*call) } else { self.syncs.push(*call) }
             }
-            Command::Due(at) => self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at))),
+            Command::Due(at) => {
+                self.active_at = clock::now();
+                self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
+            }
             Command::GiveWay(new) => self.waiting.give_way(&new),
-            Command::News(news) => self.hear_news(news),
+            Command::Changed => self.changes.assume(),
+            Command::Hint(news, version) => self.changes.hear(news, version),
+            Command::Policy(policy) => self.hear_of_policy(policy),
+        }
+    }
+
+    /// Another policy may change when rounds start, and what parked calls hear.
+    fn hear_of_policy(&mut self, policy: Option<i64>) {
+        if self.policy.replace(policy) != Some(policy) {
+            (self.timing, self.opening) = (None, None);
+            self.reads_old_policy = self.running.is_some();
+            self.changes.assume();
         }
     }
 
@@ -163,6 +186,9 @@ impl Actor {
     fn start_next(&mut self) {
         if self.running.is_some() {
             return;
+        }
+        if let Some(news) = self.changes.take() {
+            self.hear_news(news);
         }
         let now = clock::now();
         self.waiting.conclude(now);
@@ -216,7 +242,7 @@ impl Actor {
     /// hope for those who are parked. False: the timing must be looked up first.
     fn plan_opening(&mut self, now: Instant) -> bool {
         let Some((timing, read_at, epoch)) = self.timing else { return false };
-        if epoch != self.shared.policies.current() || read_at.elapsed() > TIMING_LIFETIME {
+        if epoch != self.shared.policies.own() || read_at.elapsed() > TIMING_LIFETIME {
             return false;
         }
         let parked = self.waiting.wants_round(now).then_some(now);
@@ -269,19 +295,23 @@ impl Actor {
             }
             Some(Finished::Turned { work, turn, returned }) => self.turned(work, turn, returned),
             // The callers of the task were refused with it. To try again at once might panic again, without end.
-            Some(Finished::Panicked) | None => self.refuse_waiting(&Refusal::Unavailable),
+            Some(Finished::Panicked) | None => {
+                self.changes.lose_track();
+                self.refuse_waiting(&Refusal::Unavailable);
+            }
         }
     }
 
     fn turned(&mut self, work: Work, turn: Option<Summary>, returned: Vec<Pending>) {
         let Some(mut turn) = turn else {
             // Whatever was due still is; the scan for due keys brings it again.
-            return;
+            return self.changes.lose_track();
         };
         if let Some(timing) = turn.timing {
             self.remember(timing);
         }
         self.deadline = turn.next_deadline;
+        self.changes.follow(turn.versions, work == Work::Round && !turn.no_round && turn.too_early.is_none());
         if work == Work::Round {
             self.claims.expect(std::mem::take(&mut turn.claimants), self.active_at);
             self.syncs.iter().for_each(|sync| self.claims.heard(&sync.heard.client));
@@ -336,7 +366,10 @@ impl Actor {
     }
 
     fn remember(&mut self, timing: Timing) {
-        self.timing = Some((timing, clock::now(), self.shared.policies.current()));
+        if !std::mem::take(&mut self.reads_old_policy) {
+            self.policy = Some(Some(timing.stamp));
+            self.timing = Some((timing, clock::now(), self.shared.policies.own()));
+        }
     }
 
     fn next_wake(&self) -> Instant {
@@ -421,7 +454,7 @@ async fn execute(
     };
     let mut returned = Vec::new();
     let (mut too_early, mut no_round, mut claimants) = (None, false, BTreeSet::new());
-    let round::Turn { result, now, anchor, timing, next_deadline, stirred, asked, .. } = turn;
+    let round::Turn { result, now, anchor, timing, next_deadline, stirred, asked, versions, .. } = turn;
     match result {
         TurnResult::Outcomes(outcomes) => {
             if work == Work::Round {
@@ -443,7 +476,8 @@ async fn execute(
             returned = calls;
         }
     }
-    let turn = Summary { anchor, timing, next_deadline, too_early, no_round, claimants, stirred, asked };
+    let turn =
+        Summary { anchor, timing, next_deadline, versions, too_early, no_round, claimants, stirred, asked };
     Finished::Turned { work, turn: Some(turn), returned }
 }
 

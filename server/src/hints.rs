@@ -1,4 +1,6 @@
 //! Hints from other holders and from psql, by NOTIFY. Hints only: what they speed up happens without them too, later.
+//! Everybody with a login can send one, so none is believed: what changed is read from the tables, see `policy_changes`
+//! and `hinted`.
 //!
 //! A payload on the channel is one of
 //!
@@ -10,13 +12,13 @@
 //! `HOLDER` is the name of the holder that tells, which doesn't need its own hints; `-` for none. `KEY` is the rest, as it
 //! is. A hint is sent after COMMIT, or in its transaction. Payloads that are none of these are ignored.
 //!
-//! Behind a pooler nobody can listen. What is told is assumed then, every 5 s.
+//! Behind a pooler nobody can listen. What hints tell is found by looking, every 5 s.
 
-use crate::actor::Command;
 use crate::holder::Shared;
 use pgsemaphore_allocation::SemaphoreKey;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -30,8 +32,6 @@ const RETRY: Duration = Duration::from_secs(2);
 /// the other side has vanished.
 const TRY_EVERY: Duration = Duration::from_secs(10);
 const TRY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often policies are taken to have changed where nobody can tell.
-const ASSUME_EVERY: Duration = Duration::from_secs(5);
 
 /// What holders tell each other of a key; the latter includes the former.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,50 +65,52 @@ impl News {
     }
 }
 
-/// Counts the changes of policies that this process has been told of.
+/// What this process has been told of changes of policies.
 #[derive(Debug, Default)]
-pub(crate) struct Epoch(watch::Sender<u64>);
+pub(crate) struct Epoch {
+    own: AtomicU64,
+    hints: watch::Sender<()>,
+}
 
 impl Epoch {
-    pub(crate) fn current(&self) -> u64 {
-        *self.0.borrow()
+    /// How many changes were made through this holder.
+    pub(crate) fn own(&self) -> u64 {
+        self.own.load(Ordering::Relaxed)
     }
 
+    /// A policy was changed through this holder.
     pub(crate) fn advance(&self) {
-        self.0.send_modify(|changes| *changes += 1);
+        self.own.fetch_add(1, Ordering::Relaxed);
+        self.hint();
     }
 
-    /// Hears of changes from now on.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
-        self.0.subscribe()
+    /// Policies may have changed.
+    pub(crate) fn hint(&self) {
+        self.hints.send_replace(());
+    }
+
+    /// Hears that policies may have changed, from now on.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.hints.subscribe()
     }
 }
 
 /// Listens until the holder stops, on a connection of its own.
 pub(crate) async fn listen(shared: Arc<Shared>) {
     if shared.store.is_deaf() {
-        return assume(&shared).await;
+        tracing::warn!(
+            "behind a pooler nothing is heard from psql and other holders: changes are looked for every 5 s"
+        );
+        return;
     }
     loop {
         tokio::select! {
             Err(error) = listen_once(&shared) => tracing::debug!(%error, "not listening for hints"),
             () = shared.stop.cancelled() => return,
         }
-        shared.policies.advance();
+        shared.policies.hint();
         tokio::select! {
             () = tokio::time::sleep(RETRY.mul_f64(rand::random_range(0.5..1.0))) => {}
-            () = shared.stop.cancelled() => return,
-        }
-    }
-}
-
-async fn assume(shared: &Shared) {
-    tracing::warn!(
-        "behind a pooler nothing is heard from psql and other holders: changes are looked for every 5 s"
-    );
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(ASSUME_EVERY) => shared.policies.advance(),
             () = shared.stop.cancelled() => return,
         }
     }
@@ -118,12 +120,12 @@ async fn listen_once(shared: &Shared) -> Result<std::convert::Infallible, sqlx::
     let pool = PgPoolOptions::new().max_connections(1).connect_with(shared.store.options().clone()).await?;
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.listen(CHANNEL).await?;
-    shared.policies.advance();
+    shared.policies.hint();
     loop {
         match tokio::time::timeout(TRY_EVERY, listener.try_recv()).await {
             Ok(hint) => match hint? {
                 Some(hint) => heed(shared, hint.payload()),
-                None => shared.policies.advance(),
+                None => shared.policies.hint(),
             },
             Err(_) => try_out(&mut listener).await?,
         }
@@ -138,12 +140,13 @@ async fn try_out(listener: &mut PgListener) -> Result<(), sqlx::Error> {
 
 fn heed(shared: &Shared, payload: &str) {
     if payload == POLICIES {
-        return shared.policies.advance();
+        return shared.policies.hint();
     }
     if let Some((news, holder, key)) = News::read(payload)
         && holder != shared.name
+        && shared.keys.contain(&key)
     {
-        shared.keys.tell(&key, Command::News(news));
+        shared.hinted.put(key, news);
     }
 }
 

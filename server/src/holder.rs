@@ -3,15 +3,19 @@
 use crate::access::Keys;
 use crate::actor::Command;
 use crate::clock;
+use crate::hearing;
+use crate::hinted::{self, Hinted};
 use crate::hints::{self, Epoch};
 use crate::homes::Homes;
 use crate::housekeeping;
 use crate::keys;
 use crate::metrics::Metrics;
+use crate::open_calls::{OpenCalls, Voice};
 use crate::outbox::{self, Outbox};
 use crate::panics;
 use crate::parked::{Awaits, Park};
 use crate::pending::{Caller, Pending, Places};
+use crate::policy_changes;
 use crate::refusal::Refusal;
 use crate::round::Heard;
 use crate::self_check;
@@ -46,10 +50,12 @@ pub(crate) struct Shared {
     pub(crate) homes: Homes,
     pub(crate) keys: keys::Keys,
     pub(crate) policies: Epoch,
+    pub(crate) hinted: Hinted,
     pub(crate) outbox: Outbox,
     pub(crate) takeovers: Takeovers,
     /// Its first heartbeat was tried.
     pub(crate) joined: CancellationToken,
+    pub(crate) open_calls: Arc<OpenCalls>,
     /// It takes no new calls, and its row is to go.
     pub(crate) leave: CancellationToken,
     /// Its row is gone, or could not be deleted.
@@ -119,9 +125,11 @@ impl Holder {
             url: url.into(),
             keys: keys::Keys::default(),
             policies: Epoch::default(),
+            hinted: Hinted::default(),
             outbox: Outbox::default(),
             takeovers: Takeovers::default(),
             joined: CancellationToken::new(),
+            open_calls: Arc::default(),
             leave: CancellationToken::new(),
             left: CancellationToken::new(),
             stop: CancellationToken::new(),
@@ -130,12 +138,14 @@ impl Holder {
             places: Arc::default(),
         });
         shared.keep("heartbeat", housekeeping::beat);
-        shared.keep("policies", housekeeping::watch_policies);
+        shared.keep("policies", policy_changes::watch);
         shared.keep("deadlines", housekeeping::watch_deadlines);
         shared.keep("sweep", move |shared| housekeeping::forget_idle_keys(shared, forget_after));
         let check = move |shared| self_check::watch(shared, self_check_every, metrics_keys.clone());
         shared.keep("self_check", check);
+        shared.keep("open_calls", hearing::note_open_calls);
         shared.keep("listener", hints::listen);
+        shared.keep("hints", hinted::look_up);
         shared.keep("outbox", outbox::send_hints);
         shared.joined.cancelled().await;
         Self { shared }
@@ -198,8 +208,10 @@ impl Holder {
             return Err(Refusal::ShuttingDown);
         }
         let (caller, answer) = Caller::new(&message, &self.shared.places)?;
-        let pending =
-            Pending { heard: heard(message, arrival, asks), caller, park, waits: false, said: None };
+        let heard = heard(message, arrival, asks);
+        let voice = Voice { client: heard.client.clone(), from: heard.from.clone() };
+        let _open = self.shared.open_calls.open(&key, voice, clock::now());
+        let pending = Pending { heard, caller, park, waits: false, said: None };
         self.shared.keys.send(&self.shared, &key, Command::Call(Box::new(pending)));
         answer.await.unwrap_or(Err(Refusal::Unavailable))
     }

@@ -47,29 +47,6 @@ pub(crate) async fn beat(shared: Arc<Shared>) {
     shared.left.cancel();
 }
 
-/// Wakes the actors of keys in use whose policy says something new about silent clients, at the start and whenever
-/// policies change: their rows have to know when to look.
-pub(crate) async fn watch_policies(shared: Arc<Shared>) {
-    let mut changes = shared.policies.subscribe();
-    loop {
-        match shared.store.keys_to_judge().await {
-            Ok(keys) => {
-                let now = clock::now();
-                keys.iter().for_each(|key| shared.keys.send(&shared, key, Command::Due(now)));
-            }
-            Err(error) => trouble::tell(&"keys could not be looked for after a change of policies", &error),
-        }
-        // Changes that come together cost one scan.
-        if pause(&shared, HEARTBEAT).await {
-            return;
-        }
-        tokio::select! {
-            Ok(()) = changes.changed() => {}
-            () = shared.stop.cancelled() => return,
-        }
-    }
-}
-
 /// Wakes the actors of keys that are due, those that no holder has in memory included. At once after a start.
 pub(crate) async fn watch_deadlines(shared: Arc<Shared>) {
     loop {

@@ -48,6 +48,16 @@ impl Keys {
         }
     }
 
+    /// Whether a key has one.
+    pub(crate) fn contain(&self, key: &SemaphoreKey) -> bool {
+        self.actors.lock().unwrap_or_else(PoisonError::into_inner).contains_key(key)
+    }
+
+    /// The keys that have one.
+    pub(crate) fn all(&self) -> Vec<SemaphoreKey> {
+        self.actors.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
     /// How many keys have one.
     pub(crate) fn len(&self) -> usize {
         self.actors.lock().unwrap_or_else(PoisonError::into_inner).len()

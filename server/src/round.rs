@@ -1,7 +1,8 @@
 //! The shell of a round: one SERIALIZABLE transaction around the pure allocation, repeated whole on conflicts.
 //!
-//! `take -> load -> plan -> check -> apply -> COMMIT`, for rounds, batches of syncs and timers alike. Authoritative for
-//! the order of these steps. On a failure nothing is known to have been done and the callers are told so, never a guess.
+//! `take -> load -> plan -> check -> apply -> COMMIT`, for rounds, batches of syncs and timers alike. Parked syncs that are
+//! looked at again change nothing: such a look reads one snapshot, takes no lock and writes nothing. Authoritative for the
+//! order of these steps. On a failure nothing is known to have been done and the callers are told so, never a guess.
 
 use crate::metrics;
 use crate::stirred::Stirred;
@@ -10,8 +11,8 @@ use crate::store::{
     Timing,
 };
 use pgsemaphore_allocation::{
-    Audit, Call, ClientId, DbTime, Demand, GrantReport, Incarnation, LeaseReport, Outcome, Plan, Refused,
-    Semaphore, SemaphoreKey, State, Tally, Work, check, round, sync, timer,
+    Audit, Call, Client, ClientId, DbTime, Demand, GrantReport, Incarnation, LeaseReport, Outcome, Plan,
+    Refused, Semaphore, SemaphoreKey, State, Tally, Work, check, round, sync, timer,
 };
 use std::time::{Duration, Instant};
 
@@ -93,6 +94,8 @@ pub struct Turn {
     pub(crate) stirred: Stirred,
     /// The key's latest round.
     pub(crate) round: u64,
+    /// The version of the key's row before and after; none where it has no row.
+    pub(crate) versions: Option<(i64, i64)>,
     /// What was committed, in numbers; none if it was rolled back.
     pub(crate) tally: Option<Tally>,
 }
@@ -123,6 +126,8 @@ pub enum TurnResult {
 enum Attempted {
     Done(Box<Turn>),
     Missing(Missing),
+    /// It was to be a look, and there is something to write.
+    MustWrite,
 }
 
 /// Tells by a call's index whether its caller still waits for the answer.
@@ -144,8 +149,10 @@ pub async fn transact(
     calls: &[Heard],
     still_waits: StillWaits<'_>,
 ) -> Result<Turn, StoreError> {
+    let looks = work == Work::Sync && !calls.is_empty() && calls.iter().all(|call| call.applied);
     let prepared = Prepared::default();
-    let ran = run(store, Transaction { key, work, pace, calls, still_waits, moment: None, prepared }).await;
+    let body = Transaction { key, work, pace, calls, still_waits, moment: None, prepared, looks };
+    let ran = run(store, body).await;
     metrics::report(store.metrics(), key, work, calls, ran.as_ref());
     ran.map(|ran| ran.value)
 }
@@ -171,7 +178,8 @@ pub async fn transact_at(
     moment: Moment,
 ) -> Result<Turn, StoreError> {
     let (pace, prepared) = (Pace::Period(Duration::ZERO), Prepared::default());
-    let body = Transaction { key, work, pace, calls, still_waits: &|_| true, moment: Some(moment), prepared };
+    let (still_waits, looks): (StillWaits<'_>, _) = (&|_| true, false);
+    let body = Transaction { key, work, pace, calls, still_waits, moment: Some(moment), prepared, looks };
     run(store, body).await.map(|ran| ran.value)
 }
 
@@ -182,7 +190,10 @@ async fn run(store: &Store, mut body: Transaction<'_>) -> Result<Ran<Turn>, Stor
         let Ran { value, attempts, phases } = store.transaction(name(work), key, &body).await?;
         match value {
             Attempted::Done(turn) => return Ok(Ran { value: *turn, attempts: before + attempts, phases }),
-            Attempted::Missing(missing) => body.prepared = store.prepare(key, &missing).await?,
+            Attempted::Missing(missing) if !body.looks => {
+                body.prepared = store.prepare(key, &missing).await?;
+            }
+            Attempted::Missing(_) | Attempted::MustWrite => body.looks = false,
         }
         before += attempts;
     }
@@ -206,6 +217,8 @@ struct Transaction<'a> {
     still_waits: StillWaits<'a>,
     moment: Option<Moment>,
     prepared: Prepared,
+    /// All calls were heard before: unless something has to be written, it only reads.
+    looks: bool,
 }
 
 impl Transaction<'_> {
@@ -218,9 +231,18 @@ impl Transaction<'_> {
 impl Body for Transaction<'_> {
     type Output = Attempted;
 
+    fn begin(&self) -> &'static str {
+        if self.looks {
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        } else {
+            "BEGIN ISOLATION LEVEL SERIALIZABLE"
+        }
+    }
+
     async fn run(&self, attempt: &mut Attempt) -> Result<Step<Attempted>, StoreError> {
-        let Self { key, work, prepared, .. } = *self;
-        let mut taken = store::take(attempt, key).await?;
+        let Self { key, work, prepared, looks, .. } = *self;
+        let mut taken =
+            if looks { store::look_at(attempt, key).await? } else { store::take(attempt, key).await? };
         if let Some(Moment { now, anchor }) = self.moment {
             (taken.now, taken.anchor) = (now, anchor);
         }
@@ -258,23 +280,36 @@ impl Body for Transaction<'_> {
         if self.pace == Pace::Eager && plan.answers.iter().any(lacks_something) {
             return Ok(Step::RollBack(not_eager(&taken, &state.semaphore)));
         }
-        let looks = work == Work::Sync && calls.iter().all(|call| call.applied);
-        let only_looks = looks && plan.clients.is_empty();
-        if !only_looks {
-            store::apply(attempt, key, &plan, work, taken.batch_cap).await?;
-            attempt.phases.end(Phase::Apply);
+        if looks && !writes_nothing(&state, &plan) {
+            return Ok(Step::RollBack(Attempted::MustWrite));
         }
         let stirred = Stirred::by(&state, &plan, &calls);
         let outcomes = outcomes(&present, std::mem::take(&mut plan.answers));
-        let tally = (!only_looks).then_some(plan.tally);
-        let turn =
-            Turn { audit: plan.audit, asked, tally, ..turn(&taken, &plan.semaphore, outcomes, stirred) };
-        Ok(if only_looks {
-            Step::RollBack(Attempted::Done(Box::new(turn)))
-        } else {
-            Step::Commit(Attempted::Done(Box::new(turn)))
-        })
+        let done = turn(&taken, &plan.semaphore, outcomes, stirred);
+        if looks {
+            return Ok(Step::RollBack(Attempted::Done(Box::new(Turn { asked, ..done }))));
+        }
+        store::apply(attempt, key, &plan, work, taken.batch_cap).await?;
+        attempt.phases.end(Phase::Apply);
+        let versions = taken.version.map(|before| (before, before + 1));
+        let done = Turn { audit: plan.audit, asked, tally: Some(plan.tally), versions, ..done };
+        Ok(Step::Commit(Attempted::Done(Box::new(done))))
     }
+}
+
+/// Whether a plan changes nothing but when clients were last heard, which open calls tell anyway.
+fn writes_nothing(state: &State, plan: &Plan) -> bool {
+    let is_as_before = |(id, after): (&ClientId, &Client)| {
+        state
+            .clients
+            .get(id)
+            .is_some_and(|before| Client { last_seen: before.last_seen, ..after.clone() } == *before)
+    };
+    plan.blocks.is_empty()
+        && plan.groups.is_empty()
+        && plan.pending.is_empty()
+        && plan.audit.is_empty()
+        && plan.clients.iter().all(is_as_before)
 }
 
 fn plan(work: Work, state: &State, calls: &[Call]) -> Result<Plan, StoreError> {
@@ -337,6 +372,7 @@ fn turn(taken: &Taken, semaphore: &Semaphore, result: TurnResult, stirred: Stirr
         asked: Vec::new(),
         stirred,
         round: semaphore.round,
+        versions: taken.version.map(|version| (version, version)),
         tally: None,
     }
 }

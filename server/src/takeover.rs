@@ -3,7 +3,6 @@
 use crate::access::Keys;
 use crate::actor::Command;
 use crate::clock;
-use crate::hints::News;
 use crate::holder::Shared;
 use crate::refusal::Refusal;
 use crate::round::{self, Heard, Pace, Turn, TurnResult};
@@ -103,7 +102,7 @@ async fn on_all_keys(shared: &Shared, asked: Asked) -> Result<TakenOver, Refusal
         let (calls, pace) = (std::slice::from_ref(&heard), Pace::Period(Duration::ZERO));
         let turn = round::transact(&shared.store, &key, Work::Sync, pace, calls, &|_| true).await;
         let turn = turn.map_err(failed)?;
-        shared.keys.tell(&key, Command::News(News::Changed));
+        shared.keys.tell(&key, Command::Changed);
         if let Some(news) = turn.stirred.news {
             shared.outbox.put(&key, news);
         }

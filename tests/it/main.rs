@@ -23,6 +23,8 @@ mod forged_rounds;
 mod frozen;
 mod grants;
 mod hangups;
+mod hearing;
+mod hints;
 mod holder_rows;
 mod holders;
 mod homes;

@@ -62,7 +62,7 @@ instruments! {
         "Plans that would have broken a promise; they were refused. Must be 0.";
     panics: Counter "pgsemaphore_panics_total" {
         task: ["actor", "transaction", "takeover", "settle", "heartbeat", "policies", "deadlines", "sweep", "self_check",
-            "listener", "outbox"]
+            "open_calls", "listener", "hints", "outbox"]
     } "Tasks that panicked; each started anew. Must be 0.";
     requests: Counter "pgsemaphore_requests_total" {call: [], status: []}
         "Calls over HTTP by what they ask for and how they were answered; 499: the caller hung up.";

@@ -11,6 +11,7 @@ mod declared;
 mod error;
 mod explain;
 mod fitness;
+mod hearing;
 mod heartbeat;
 mod hints;
 mod keys;
@@ -33,7 +34,9 @@ pub use error::StoreError;
 pub use explain::{Held, Situation};
 use fitness::Fitness;
 pub(crate) use keys::Swept;
-pub(crate) use load::{FunctionCall, Loaded, Missing, Taken, is_anybody_blocked, knows_clients, load, take};
+pub(crate) use load::{
+    FunctionCall, Loaded, Missing, Taken, is_anybody_blocked, knows_clients, load, look_at, take,
+};
 pub(crate) use phases::Phase;
 pub use policies::{Policy, PolicyError, PolicyPage};
 pub(crate) use prepare::Prepared;
@@ -59,6 +62,8 @@ pub(crate) struct Timing {
     pub(crate) period: Duration,
     /// Whether demand that leaves nobody waiting is served at once.
     pub(crate) eager: bool,
+    /// Differs for each policy, and for each change of one.
+    pub(crate) stamp: i64,
 }
 
 /// Connections to the database that holds the semaphores.
@@ -130,8 +135,14 @@ impl Store {
     /// When rounds of `key` may start; `None` where no policy covers it.
     pub(crate) async fn timing(&self, key: &SemaphoreKey) -> Result<Option<Timing>, StoreError> {
         let query = sqlx::query_as(include_str!("../../queries/read_timing.sql")).bind(key.as_str());
-        let row: Option<(i32, i32, bool)> = query.fetch_optional(self.pool()).await?;
-        Ok(row.map(|(wait, period, eager)| Timing { wait: millis(wait), period: millis(period), eager }))
+        let row: Option<(i32, i32, bool, i64)> = query.fetch_optional(self.pool()).await?;
+        let timing = |(wait, period, eager, stamp)| Timing {
+            wait: millis(wait),
+            period: millis(period),
+            eager,
+            stamp,
+        };
+        Ok(row.map(timing))
     }
 
     /// Connections for statements that need no transaction.

@@ -77,7 +77,7 @@ pub(super) struct KeyRow {
     lease_ttl_ms: Option<i64>,
     limited_groups: Option<String>,
     settle_lost_clients_after_ms: Option<i64>,
-    stamp: Option<i64>,
+    pub(super) stamp: Option<i64>,
 }
 
 impl KeyRow {

@@ -66,6 +66,11 @@ pub(crate) trait Body {
     /// What it results in.
     type Output;
 
+    /// The statement that begins an attempt.
+    fn begin(&self) -> &'static str {
+        "BEGIN ISOLATION LEVEL SERIALIZABLE"
+    }
+
     /// Does one attempt. Must read everything afresh: the attempts before it never happened.
     fn run(
         &self,
@@ -200,7 +205,7 @@ enum Ended<T> {
 
 impl Attempt {
     async fn run<B: Body>(&mut self, body: &B) -> Result<Ended<B::Output>, StoreError> {
-        self.execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await.map_err(not_begun)?;
+        self.execute(body.begin()).await.map_err(not_begun)?;
         match body.run(self).await? {
             Step::RollBack(value) => {
                 self.execute("ROLLBACK").await?;

@@ -24,6 +24,8 @@ pub(crate) struct Taken {
     pub(crate) now: DbTime,
     /// A moment of this process's clock that is not before `now`.
     pub(crate) anchor: Instant,
+    /// The version of the key's row before this transaction.
+    pub(crate) version: Option<i64>,
     /// The key's row.
     pub(crate) semaphore: Option<Semaphore>,
     /// The policy that wins, with when rounds may start.
@@ -57,19 +59,33 @@ pub(crate) enum Loaded {
 pub(crate) async fn take(attempt: &mut Attempt, key: &SemaphoreKey) -> Result<Taken, StoreError> {
     let query =
         sqlx::query_as(include_str!("../../../queries/take_key.sql")).bind(key.as_str()).bind(attempt.writer);
-    let mut row: KeyRow = query.fetch_one(&mut *attempt.tx).await?;
+    let row: KeyRow = query.fetch_one(&mut *attempt.tx).await?;
+    attempt.version = row.version;
+    let before = row.version.map(|version| version - 1);
+    taken(row, before)
+}
+
+/// Reads the key's row without taking it, for a transaction that writes nothing.
+pub(crate) async fn look_at(attempt: &mut Attempt, key: &SemaphoreKey) -> Result<Taken, StoreError> {
+    let query = sqlx::query_as(include_str!("../../../queries/look_at_key.sql")).bind(key.as_str());
+    let row: KeyRow = query.fetch_one(&mut *attempt.tx).await?;
+    let before = row.version;
+    taken(row, before)
+}
+
+fn taken(mut row: KeyRow, version: Option<i64>) -> Result<Taken, StoreError> {
     let anchor = crate::clock::now();
     if !row.durable {
         return Err(StoreError::NotDurable);
     }
-    attempt.version = row.version;
     let timing = |row: &KeyRow| {
         let (wait, period) = (millis(row.round_wait_ms?), millis(row.round_period_ms?));
-        Some(Timing { wait, period, eager: row.eager? })
+        Some(Timing { wait, period, eager: row.eager?, stamp: row.stamp? })
     };
     Ok(Taken {
         now: db_time(row.now),
         anchor,
+        version,
         policy: row.policy()?.zip(timing(&row)),
         batch_cap: row.batch_cap.unwrap_or(0),
         semaphore: row.version.map(|_| row.semaphore()),
