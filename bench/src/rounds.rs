@@ -168,7 +168,8 @@ impl<'a> Key<'a> {
 
     async fn transact(&self, work: Work, calls: &[Heard]) -> (Vec<Outcome>, Duration) {
         let start = Instant::now();
-        let turn = transact(self.store, &self.key, work, Pace::Period(Duration::ZERO), calls, &|_| true).await;
+        let turn =
+            transact(self.store, &self.key, work, Pace::Period(Duration::ZERO), calls, &|_| true).await;
         let took = start.elapsed();
         let TurnResult::Outcomes(outcomes) = turn.expect("a transaction").result else {
             panic!("a period of 0 is never too early")
