@@ -36,7 +36,7 @@ const PHASES: [(&str, &str); 7] = [
     ),
     ("granted", "SELECT EXISTS (SELECT FROM pgsemaphore.grants WHERE claimed < permits)"),
     ("claimed", "SELECT EXISTS (SELECT FROM pgsemaphore.grants WHERE released < claimed)"),
-    ("running", "SELECT sum(grants) >= 3 FROM pgsemaphore.usage"),
+    ("running", "SELECT coalesce(sum(grants), 0) >= 3 FROM pgsemaphore.usage"),
     ("released", "SELECT EXISTS (SELECT FROM pgsemaphore.usage WHERE key = 'scarce' AND available > 0)"),
     ("leased", "SELECT EXISTS (SELECT FROM pgsemaphore.leases WHERE drawn < permits)"),
 ];
