@@ -73,7 +73,7 @@ fresh: ## `make demo` and `make test` in a bare Debian that is made for it: does
 
 soak: fuzz loom versions fresh ## the same tests in a release build, with far more random worlds, and every way through a small one
 	@scripts/install $(TOOLS)
-	PROPTEST_CASES=25600 SIM_STEPS=10000000 WORLDS=2000 WORLD_SECONDS=120 FREEZE_SECONDS=600 KEYS=20000 KEYS_USED_ONCE=100000 \
+	PROPTEST_CASES=25600 SIM_STEPS=10000000 WORLDS=2000 WORLD_SECONDS=120 FREEZE_SECONDS=600 KEYS=20000 KEYS_USED_ONCE=100000 BUSY_KEYS=1000 \
 		$(CARGO) test --workspace --profile soak --no-fail-fast -- --include-ignored
 	scripts/queues
 	$(CARGO) run --profile soak --package pgsemaphore-sim --bin search

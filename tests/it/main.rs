@@ -6,6 +6,7 @@ mod apply;
 mod blackouts;
 mod boundary;
 mod browsers;
+mod busy_keys;
 mod calls;
 mod client_telemetry;
 mod command_line;

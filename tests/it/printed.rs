@@ -44,7 +44,7 @@ async fn tables_and_sentences_show_texts_of_callers_on_one_line() {
         &["client", "list"],
         &["policy", "list"],
         &["audit"],
-        &["client", "settle", &format!("--reason={EVIL}"), "--", EVIL, EVIL],
+        &["client", "settle", "--yes", &format!("--reason={EVIL}"), "--", EVIL, EVIL],
         &["policy", "delete", "--", EVIL],
     ] {
         assert_printable(&ok(&db, command).await, &format!("{command:?}"));
