@@ -39,7 +39,13 @@ BEGIN
             arguments, result
         ));
     END IF;
-    FOR caller IN SELECT r.rolname FROM pg_roles AS r WHERE r.rolname IN (current_user, 'pgsemaphore_holder') LOOP
+    -- Roles are of the whole cluster: another database may have made pgsemaphore_holder, and this one does without it.
+    FOR caller IN
+        SELECT r.rolname
+        FROM pg_roles AS r
+        WHERE r.rolname = current_user
+            OR r.rolname = 'pgsemaphore_holder' AND has_schema_privilege(r.oid, 'pgsemaphore_data', 'USAGE')
+    LOOP
         IF NOT (SELECT has_schema_privilege(caller, p.pronamespace, 'USAGE') FROM pg_proc AS p WHERE p.oid = id) THEN
             PERFORM pgsemaphore_data.refuse(field, format('must be in a schema that role %I may use: grant it USAGE', caller));
         END IF;

@@ -13,7 +13,7 @@ fn keys() -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn busy_keys_make_callers_wait_and_refuse_none() {
     const PROCESSES: usize = 2;
-    const ITEMS: usize = 4;
+    const ITEMS: usize = 2;
     let keys = keys();
     let db = Db::new().await;
     let holder = InProcess::start(db.url()).await;
