@@ -11,6 +11,10 @@ use queue_wire::Problem;
 
 use crate::blocked::Cause;
 
+/// What each error says of a fork.
+const FORKED: &str =
+    "the client was made by another process, of which this one is a fork: build a client after the fork";
+
 /// Why [`acquire`](crate::Semaphore::acquire) gave no permit. Each says what to do; none but `TimedOut` passes by itself.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -55,9 +59,7 @@ pub enum AcquireError {
     )]
     NoRuntime,
     /// The process is a fork of the one that made the client, and both would go by one name.
-    #[error(
-        "the client was made by another process, of which this one is a fork: build a client after the fork"
-    )]
+    #[error("{}", FORKED)]
     Forked,
     /// The key or the group can't be a name.
     #[error("the {part} {why}: use another one")]
@@ -103,9 +105,7 @@ pub enum CheckError {
     #[error("there is no Tokio runtime: await check within one")]
     NoRuntime,
     /// The process is a fork of the one that made the client, and both would go by one name.
-    #[error(
-        "the client was made by another process, of which this one is a fork: build a client after the fork"
-    )]
+    #[error("{}", FORKED)]
     Forked,
 }
 
@@ -131,9 +131,7 @@ pub enum DrainError {
     )]
     NoRuntime,
     /// The process is a fork of the one that made the client, and both would go by one name.
-    #[error(
-        "the client was made by another process, of which this one is a fork: build a client after the fork"
-    )]
+    #[error("{}", FORKED)]
     Forked,
     /// The time of a [`drain_timeout`](crate::QueueClient::drain_timeout) is over.
     #[error("not drained in {limit:?}: {}; drain again to go on", list(.left))]
@@ -212,9 +210,7 @@ pub enum TakeOverError {
     #[error("the holder refused: {0}; correct it, then take over again")]
     Refused(Box<Problem>),
     /// The process is a fork of the one that made the client, and both would go by one name.
-    #[error(
-        "the client was made by another process, of which this one is a fork: build a client after the fork"
-    )]
+    #[error("{}", FORKED)]
     Forked,
     /// A later process has taken over from this one.
     #[error("a later process has taken over from this one: the lowest generation admitted is {generation:?}")]
